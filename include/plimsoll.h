@@ -817,7 +817,9 @@ typedef struct plim_serve {
     bool context_known; /* false: the CUDA context of the card is not among the parts */
     uint64_t context, concurrency;
     uint64_t token_bytes; /* of keys and values for each token; 0: it depends on the number */
-    uint64_t request_bytes; /* of what a request of `context` tokens keeps */
+    /* of what a request of `context` tokens keeps; 0: nothing, or that is not known, as the rows of
+     * PLIM_UNKNOWN_BYTES say */
+    uint64_t request_bytes;
     plim_fits fits;
     plim_served_most longest;  /* context for that many requests; all 0: no card */
     plim_served_most requests; /* of that context; likewise */

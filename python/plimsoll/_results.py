@@ -179,7 +179,7 @@ class Serve(_OfModel):
     context: int
     concurrency: int
     token_bytes: Optional[int]
-    request_bytes: int
+    request_bytes: Optional[int]
     fits: Optional[str]
     longest_context: Optional[ServedMost]
     most_requests: Optional[ServedMost]

@@ -37,8 +37,10 @@ static plim_status describe_weights(const plim_serving *s, plim_arena *a,
     *m = (plim_model_info){.size = sizeof *m,
                            .name = plim__cstr(a, s->job->model->name),
                            .format = plim__cstr(a, s->held->format),
-                           .producer = plim__cstr(a, s->held->producer),
-                           .note = ""};
+                           .producer = plim__cstr(a, s->held->producer)};
+    plim_status st = plim_gg_note(s, &m->note, err);
+    if (st)
+        return st;
     for (uint32_t i = 0; i < s->held->n_items; i++) {
         m->parameters = plim_sat_add(m->parameters, s->held->items[i].elements);
         m->parameter_bytes = plim_sat_add(m->parameter_bytes, s->held->items[i].bytes);

@@ -54,10 +54,25 @@ static void serve_head(plim_page *p, const plim_serve *s)
         plim_page_wrap(p, s->gpu, 0);
 }
 
+/* Whether it is known what the engine keeps of a request. */
+static bool is_kept_known(const plim_serve *s)
+{
+    for (uint32_t i = 0; i < s->n_rows; i++)
+        if (s->rows[i]->certainty == PLIM_UNKNOWN_BYTES)
+            return false;
+    return true;
+}
+
 /* "131,072 B for each token, 1.00 GiB for a request of 8,192" */
 static void serve_request(plim_page *p, const plim_serve *s)
 {
     plim_flow f = plim_flow_lead(p, ", ", "  ");
+    if (!s->request_bytes) {
+        plim_flow_printf(&f, is_kept_known(s) ? "nothing is kept of a request"
+                                              : "what is kept of a request is not known");
+        plim_flow_end(&f);
+        return;
+    }
     if (s->token_bytes)
         plim_flow_printf(&f, "KV cache: %s bytes for each token",
                          plim_fmt_count(s->token_bytes).s);
@@ -200,7 +215,7 @@ static plim_status serve_json(plim_page *p, const void *subject, plim_err *err)
     json_number(&w, "context", s->context, true);
     json_number(&w, "concurrency", s->concurrency, true);
     json_number(&w, "token_bytes", s->token_bytes, s->token_bytes > 0);
-    json_number(&w, "request_bytes", s->request_bytes, true);
+    json_number(&w, "request_bytes", s->request_bytes, s->request_bytes || is_kept_known(s));
     plim_jw_key(&w, "fits");
     plim_jw_cstr(&w, plim_report_fits(s->fits));
     json_most(&w, "longest_context", s, &s->longest);
@@ -319,9 +334,11 @@ static plim_status served_text(plim_page *p, const void *subject, plim_err *err)
         plim_page_puts(p, "\n");
     }
     plim_status st = plim_rows_text(p, &r, 0, err);
-    if (!st && !p->style.quiet)
-        served_notes(p, f);
-    return st;
+    if (st || p->style.quiet)
+        return st;
+    served_notes(p, f);
+    plim_report_paragraph(p, PLIM_PAINT_WARN, f->model->note);
+    return PLIM_OK;
 }
 
 static plim_status served_json(plim_page *p, const void *subject, plim_err *err)

@@ -150,9 +150,14 @@ static plim_status read_options(const plim_serving *s, options *o, plim_err *err
 /* ---- what lies where ------------------------------------------------------------------------- */
 
 /* The last n_gpu_layers layers are on the card; the output counts as one after them. */
-static bool is_offloaded(const options *o, const plim_gg_model *m, int64_t layer)
+static bool is_offloaded(const options *o, const plim_gg_file *f, int64_t layer)
 {
-    return (double)layer >= (double)m->layers + 1 - o->layers;
+    return (double)layer >= (double)f->all_layers + 1 - o->layers;
+}
+
+static bool has_output_there(const options *o, const plim_gg_file *f)
+{
+    return is_offloaded(o, f, f->all_layers);
 }
 
 static bool move_weight(const void *ud, int64_t layer, const char *name, plim_gg_place *place)
@@ -163,19 +168,25 @@ static bool move_weight(const void *ud, int64_t layer, const char *name, plim_gg
     return found;
 }
 
+/* src: llama-arch.cpp, LLM_TENSOR_LAYER_INPUT */
+static const char inputs[] =
+    "token_embd.weight position_embd.weight token_types.weight per_layer_token_embd.weight";
+
 static plim_serve_place place_tensor(const options *o, const plim_gg_file *f,
                                      const plim_gg_tensor *t)
 {
     plim_serve_place moved;
     if (find_override(o, t->layer, t->name, &moved))
         return moved;
-    if (t->layer < 0)
-        return !plim_str_starts(t->name, "token_embd") &&
-                       !plim_str_starts(t->name, "position_embd") &&
-                       is_offloaded(o, &f->model, f->model.layers)
-                   ? PLIM_ON_CARD
-                   : PLIM_ON_HOST;
-    return is_offloaded(o, &f->model, t->layer) ? PLIM_ON_CARD : PLIM_ON_HOST;
+    if (t->layer < 0 && plim_item_has(inputs, t->name))
+        return PLIM_ON_HOST;
+    bool first = f->model.encodes && plim_str_starts(t->name, "token_embd_norm.");
+    return is_offloaded(o, f,
+                        first          ? 0
+                        : t->layer < 0 ? f->all_layers
+                                       : t->layer)
+               ? PLIM_ON_CARD
+               : PLIM_ON_HOST;
 }
 
 static plim_serve_row exact_row(const char *part, plim_serve_place place, uint64_t bytes,
@@ -209,13 +220,15 @@ static plim_status add_weights(const plim_serving *s, const options *o, const pl
     for (uint32_t i = 0; i < f->n_tensors; i++) {
         const plim_gg_tensor *t = &f->tensors[i];
         plim_serve_place place = place_tensor(o, f, t);
+        if (t->layer >= f->model.layers) /* it predicts further tokens, and is not loaded */
+            continue;
         bytes[place] = plim_sat_add(bytes[place], bytes_on(place, t));
         elements = plim_sat_add(elements, t->elements);
         all = plim_sat_add(all, t->bytes);
         output |= plim_str_is(t->name, "output.weight");
         embed = plim_str_is(t->name, "token_embd.weight") ? t : embed;
     }
-    if (!output && embed && is_offloaded(o, &f->model, f->model.layers)) /* a copy */
+    if (!output && !f->model.encodes && embed && has_output_there(o, f)) /* a copy */
         bytes[PLIM_ON_CARD] = plim_sat_add(bytes[PLIM_ON_CARD], bytes_on(PLIM_ON_CARD, embed));
     const char *doc = plim_arena_printf(s->arena, "%.4f bits per weight",
                                         8.0 * (double)all / (double)elements)
@@ -239,8 +252,9 @@ static int64_t pad_cells(uint64_t n)
 }
 
 static plim_gg_context context_of(const plim_serving *s, const options *o,
-                                  const plim_gg_model *m)
+                                  const plim_gg_file *f)
 {
+    const plim_gg_model *m = &f->model;
     int64_t requests = (int64_t)s->concurrency, one = pad_cells(s->context);
     bool unified = o->unified > 0 || requests == 1;
     plim_gg_context c = {.streams = unified ? 1 : requests,
@@ -250,10 +264,10 @@ static plim_gg_context context_of(const plim_serving *s, const options *o,
                          .value_bytes = PLIM_MAX(s->values->bytes / s->values->elements, 1),
                          .card = s->job->gpu || o->layers > 0,
                          .flash = o->flash,
-                         .output_there = is_offloaded(o, m, m->layers),
+                         .output_there = has_output_there(o, f),
                          .moved = move_weight,
                          .moved_ud = o};
-    while (c.first < m->layers && !is_offloaded(o, m, c.first))
+    while (c.first < m->layers && !is_offloaded(o, f, c.first))
         c.first++;
     uint64_t window = plim_sat_add(
         plim_sat_mul((uint64_t)m->window, unified ? s->concurrency : 1), (uint64_t)o->ubatch);
@@ -263,49 +277,179 @@ static plim_gg_context context_of(const plim_serving *s, const options *o,
     c.tokens = (int64_t)PLIM_MIN(total, (uint64_t)o->ubatch);
     c.tokens = (c.tokens + requests - 1) / requests * requests;
     c.outputs = PLIM_MIN(c.tokens, s->guesses ? requests : (int64_t)o->batch);
+    if (m->encodes) { /* tokens see those of the batch */
+        c.streams = 1;
+        c.cells = c.windowed_cells = c.tokens;
+    }
     return c;
+}
+
+/* src: llama-context.cpp llama_init_from_model */
+static plim_status check_blocks(const plim_kv_type *t, const char *what, int64_t head,
+                                plim_err *err)
+{
+    return head % t->elements
+               ? plim_fail(err, PLIM_EUSAGE, 0,
+                           "kv: %s of %" PRId64 " elements do not fill the blocks of %u that "
+                           "'%s' has",
+                           what, head, (unsigned)t->elements, t->name)
+               : PLIM_OK;
+}
+
+/* What one of the layers has of all requests. */
+static uint64_t cache_of(const plim_serving *s, const plim_gg_file *f,
+                         const plim_gg_context *c, int64_t kv_heads, bool windowed)
+{
+    const plim_gg_model *m = &f->model;
+    const uint64_t cells = (uint64_t)(windowed ? c->windowed_cells : c->cells),
+                   row = plim_sat_add(
+                       plim_kv_row(s->keys,
+                                   plim_sat_mul((uint64_t)kv_heads, (uint64_t)m->head_k)),
+                       plim_kv_row(s->values,
+                                   plim_sat_mul((uint64_t)kv_heads, (uint64_t)m->head_v)));
+    return plim_sat_mul(plim_sat_mul(cells, (uint64_t)c->streams), row);
+}
+
+/* Of an architecture that is not known any layer may keep less, or all that the metadata give, and a state. */
+static plim_serve_row unsure_row(const plim_gg_file *f, const char *part,
+                                 plim_serve_place place, uint64_t usual, uint64_t most)
+{
+    return (plim_serve_row){.part = part,
+                            .place = place,
+                            .usual = usual,
+                            .high = PLIM_MAX(usual, most),
+                            .certainty = PLIM_UNKNOWN_BYTES,
+                            .doc = f->unlisted};
+}
+
+typedef struct kept_bytes {
+    uint64_t tokens, states; /* of all requests */
+    uint64_t most_tokens, most_states;
+} kept_bytes;
+
+static plim_status add_kept(const plim_gg_file *f, plim_serve_place place, const kept_bytes *b,
+                            plim_served *out, plim_err *err)
+{
+    plim_serve_row cache = exact_row("KV cache", place, b->tokens, "cells of all requests"),
+                   state =
+                       exact_row("state", place, b->states, "of recurrences, all requests");
+    if (f->unlisted) {
+        cache = unsure_row(f, "KV cache", place, b->tokens, b->most_tokens);
+        state = unsure_row(f, "state", place, 0, b->most_states);
+    }
+    plim_status st = cache.high ? plim_served_part(out, cache, err) : PLIM_OK;
+    return st || !state.high ? st : plim_served_part(out, state, err);
 }
 
 static plim_status add_cache(const plim_serving *s, const options *o, const plim_gg_file *f,
                              const plim_gg_context *c, plim_served *out, plim_err *err)
 {
     const plim_gg_model *m = &f->model;
-    uint64_t bytes[PLIM_PLACE_COUNT] = {0}, all = 0;
-    uint64_t row = plim_sat_add(plim_kv_row(s->keys, (uint64_t)(m->kv_heads * m->head_k)),
-                                plim_kv_row(s->values, (uint64_t)(m->kv_heads * m->head_v)));
+    kept_bytes bytes[PLIM_PLACE_COUNT] = {{0}};
+    uint64_t all = 0;
+    const uint64_t cells = PLIM_MAX(plim_sat_mul((uint64_t)c->cells, (uint64_t)c->streams), 1);
+    plim_status st = m->encodes ? PLIM_OK : check_blocks(s->keys, "keys", m->head_k, err);
+    if (!st && !m->encodes)
+        st = check_blocks(s->values, "values", m->head_v, err);
+    if (st)
+        return st;
     out->token_bytes = 0;
     for (int64_t i = 0; i < m->layers; i++) {
-        bool windowed = m->windowed && m->windowed[i];
-        uint64_t cells = (uint64_t)(windowed ? c->windowed_cells : c->cells);
-        uint64_t layer = plim_sat_mul(plim_sat_mul(cells, (uint64_t)c->streams), row);
-        plim_serve_place p = is_offloaded(o, m, i) ? PLIM_ON_CARD : PLIM_ON_HOST;
-        bytes[p] = plim_sat_add(bytes[p], layer);
-        all = plim_sat_add(all, layer);
-        out->token_bytes = plim_sat_add(out->token_bytes, windowed ? 0 : row);
+        const plim_gg_kept *k = &f->kept[i];
+        kept_bytes *b = &bytes[is_offloaded(o, f, i) ? PLIM_ON_CARD : PLIM_ON_HOST];
+        uint64_t layer = cache_of(s, f, c, k->kv_heads, k->windowed),
+                 states = plim_sat_mul(k->state, s->concurrency);
+        b->tokens = plim_sat_add(b->tokens, layer);
+        b->states = plim_sat_add(b->states, states);
+        b->most_tokens = plim_sat_add(b->most_tokens, cache_of(s, f, c, m->kv_heads, false));
+        b->most_states = plim_sat_add(b->most_states, plim_sat_mul(f->state, s->concurrency));
+        all = plim_sat_add(all, plim_sat_add(layer, states));
+        out->token_bytes = plim_sat_add(out->token_bytes, k->windowed ? 0 : layer / cells);
     }
-    out->request_bytes = all / s->concurrency;
-    plim_status st = PLIM_OK;
+    out->request_bytes = f->unlisted ? 0 : all / s->concurrency;
+    out->token_bytes = f->unlisted ? 0 : out->token_bytes;
     for (int p = 0; p < PLIM_PLACE_COUNT && !st; p++)
-        if (bytes[p])
-            st = plim_served_part(
-                out,
-                exact_row("KV cache", (plim_serve_place)p, bytes[p], "cells of all requests"),
-                err);
+        st = add_kept(f, (plim_serve_place)p, &bytes[p], out, err);
     return st;
 }
 
 /* ---- the buffers of the computation ------------------------------------------------------------------ */
 
-/* Exact for the graphs that are known: of others one like it is laid out.  A cache of blocks rotates what it holds, which
- * is left out. */
-static plim_serve_row compute_row(bool exact, plim_serve_place place, uint64_t bytes)
+/* Where no graph can be built like it: two results as wide as the widest, and four hidden states.  On CPU backends
+ * llama.cpp takes between 0.8 and 1.5 times as much for Mamba, Jamba, Granite, Falcon-H1, LFM2 and Qwen3-Next
+ * (tests/golden/llamacpp). */
+static uint64_t guess_compute(const plim_gg_file *f, const plim_gg_context *c)
 {
+    enum { WIDEST = 2, HIDDEN = 4 };
+    const plim_gg_model *m = &f->model;
+    uint64_t widest = 0;
+    for (uint32_t i = 0; i < f->n_tensors; i++) {
+        const plim_gg_tensor *t = &f->tensors[i];
+        bool matrix = t->n[1] > 1 && t->n[0] == m->hidden && !plim_item_has(inputs, t->name);
+        const uint64_t times = t->n[2] > 1 ? (uint64_t)PLIM_MAX(m->used, 1) : 1;
+        if (matrix)
+            widest = PLIM_MAX(widest, plim_sat_mul((uint64_t)t->n[1], times));
+    }
+    if (!m->encodes)
+        widest = PLIM_MAX(widest, (uint64_t)m->vocab);
+    const uint64_t row =
+        plim_sat_add(plim_sat_mul(WIDEST, widest), plim_sat_mul(HIDDEN, (uint64_t)m->hidden));
+    const uint64_t mask = (uint64_t)c->cells * (c->flash ? 2 : 4),
+                   scores =
+                       c->flash ? 0 : plim_sat_mul(4 * (uint64_t)c->cells, (uint64_t)m->heads);
+    return plim_sat_mul((uint64_t)c->tokens,
+                        plim_sat_add(plim_sat_mul(row, 4), plim_sat_add(mask, scores)));
+}
+
+/* Exact for the graphs that are known.  For others the bounds are as far off as the guess may be. */
+static plim_serve_row compute_row(const plim_gg_file *f, bool exact, bool laid,
+                                  plim_serve_place place, uint64_t bytes)
+{
+    enum { UNSURE = 4 };
     plim_serve_row r = exact_row("compute", place, bytes, "the largest batch");
     if (exact)
         return r;
+    if (f->unlisted)
+        return unsure_row(f, r.part, place, bytes, plim_sat_mul(bytes, UNSURE));
     r.certainty = PLIM_ESTIMATED;
-    r.low = bytes - bytes / 4;
-    r.high = plim_sat_add(bytes, bytes / 2);
+    r.low = laid ? bytes - bytes / 4 : bytes / 2;
+    r.high = plim_sat_add(bytes, laid ? bytes / 2 : bytes);
+    return r;
+}
+
+/* Bytes of the buffers in each place.  A cache of blocks rotates what it holds, which is left out. */
+static plim_status lay_out(const plim_gg_file *f, const plim_gg_context *c, bool laid,
+                           uint64_t bytes[PLIM_GG_PLACES], plim_err *err)
+{
+    plim_arena scratch = PLIM_ARENA_INIT;
+    if (!laid) {
+        bytes[c->card ? PLIM_GG_DEVICE : PLIM_GG_HOST] = guess_compute(f, c);
+        return PLIM_OK;
+    }
+    plim_gg_graph *g = plim_gg_build(&scratch, &f->model, c);
+    laid = g && plim_gg_layout(g, &scratch, bytes);
+    plim_arena_free(&scratch);
+    return laid ? PLIM_OK : plim_oom(err);
+}
+
+/* Logits of a token of each request, or embeddings, beside which there is room for logits.  For all tokens of
+ * a batch an encoder makes it larger.  src: llama-context.cpp output_reserve, encode */
+static plim_serve_row output_row(const plim_serving *s, const plim_gg_file *f,
+                                 const plim_gg_context *c)
+{
+    const plim_gg_model *m = &f->model;
+    const uint64_t logits = plim_sat_mul((uint64_t)m->vocab * 4, s->concurrency);
+    plim_serve_row r = exact_row("output", PLIM_ON_HOST, logits, "logits");
+    if (f->unlisted)
+        return unsure_row(f, r.part, PLIM_ON_HOST, logits, logits);
+    if (!m->encodes)
+        return r;
+    const uint64_t token =
+        plim_sat_mul(4, plim_sat_add((uint64_t)m->vocab, (uint64_t)f->embedding));
+    r.doc = "embeddings, room for logits";
+    r.certainty = PLIM_ESTIMATED;
+    r.low = plim_sat_mul(token, s->concurrency);
+    r.usual = r.high = PLIM_MAX(r.low, plim_sat_mul(token, (uint64_t)c->tokens));
     return r;
 }
 
@@ -313,20 +457,17 @@ static plim_status add_compute(const plim_serving *s, const plim_gg_file *f,
                                const plim_gg_context *c, plim_served *out, plim_err *err)
 {
     static const plim_serve_place places[] = {PLIM_ON_CARD, PLIM_ON_HOST};
-    plim_arena scratch = PLIM_ARENA_INIT;
     uint64_t bytes[PLIM_GG_PLACES] = {0};
-    bool exact = f->known && s->keys->elements == 1 && s->values->elements == 1;
-    plim_gg_graph *g = plim_gg_build(&scratch, &f->model, c);
-    bool laid = g && plim_gg_layout(g, &scratch, bytes);
-    plim_arena_free(&scratch);
-    plim_status st = laid ? PLIM_OK : plim_oom(err);
+    bool exact = f->known && s->keys->elements == 1 && s->values->elements == 1,
+         states = false;
+    for (int64_t i = 0; i < f->model.layers; i++)
+        states |= f->kept[i].state > 0;
+    const bool laid = f->sound && !states;
+    plim_status st = lay_out(f, c, laid, bytes, err);
     for (int p = 0; p < PLIM_GG_PLACES && !st; p++)
         if (bytes[p])
-            st = plim_served_part(out, compute_row(exact, places[p], bytes[p]), err);
-    uint64_t logits = plim_sat_mul((uint64_t)f->model.vocab * 4, s->concurrency);
-    return st ? st
-              : plim_served_part(out, exact_row("output", PLIM_ON_HOST, logits, "logits"),
-                                 err);
+            st = plim_served_part(out, compute_row(f, exact, laid, places[p], bytes[p]), err);
+    return st ? st : plim_served_part(out, output_row(s, f, c), err);
 }
 
 plim_status plim_engine_llama(const plim_serving *s, plim_served *out, plim_err *err)
@@ -338,7 +479,7 @@ plim_status plim_engine_llama(const plim_serving *s, plim_served *out, plim_err 
         st = plim_gg_file_open(s, s->weights, &f, err);
     if (st)
         return st;
-    const plim_gg_context c = context_of(s, &o, &f.model);
+    const plim_gg_context c = context_of(s, &o, &f);
     st = add_weights(s, &o, &f, out, err);
     if (!st)
         st = add_cache(s, &o, &f, &c, out, err);

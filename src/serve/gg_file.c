@@ -16,18 +16,29 @@ enum {
     PLIM_GG_SOFTCAP = 4,
     PLIM_GG_QUERY_SCALE = 8,
     PLIM_GG_RESIDUAL_FIRST = 16,
-    PLIM_GG_GUESS = 32, /* the graph is one like it */
+    PLIM_GG_GUESS = 32,     /* the graph is one like it */
+    PLIM_GG_UNGROUPED = 64, /* ssm.group_count is not read */
 };
 
 static const struct arch {
     const char *name, *types;
     int pattern;
+    plim_gg_keeping keeps;
     unsigned more;
 } archs[] = {
-#define PLIM_GG_ARCH(name, types, pattern, more) {name, types, pattern, more},
+#define PLIM_GG_ARCH(name, types, pattern, keeps, more)                                       \
+    {name, types, pattern, PLIM_GG_KEEPS_##keeps, more},
 #include "serve/gg_archs.def"
 #undef PLIM_GG_ARCH
 };
+
+static const struct arch *find_arch(plim_str name)
+{
+    for (size_t i = 0; i < PLIM_COUNT(archs); i++)
+        if (plim_str_is(name, archs[i].name))
+            return &archs[i];
+    return NULL;
+}
 
 /* ---- types --------------------------------------------------------------------------------------- */
 
@@ -339,7 +350,8 @@ static void describe_tensors(plim_gg_file *f)
     m->post_norms = find_tensor(f, "post_ffw_norm.weight") != NULL;
     m->gated = find_tensor(f, "ffn_gate.weight") != NULL;
     m->mlp_bias = find_tensor(f, "ffn_down.bias") != NULL;
-    m->layer_norm = find_tensor(f, "output_norm.bias") != NULL;
+    m->layer_norm =
+        find_tensor(f, "output_norm.bias") || find_tensor(f, "attn_output_norm.bias");
     m->tied = !find_tensor(f, "output.weight");
     m->weight_bytes = weight_bytes;
     m->file = f;
@@ -379,63 +391,110 @@ static void describe_graph(const plim_serving *s, plim_gg_file *f)
     for (uint32_t i = 0; i < s->g->n_kv; i++)
         m->window = PLIM_MAX(m->window, s->g->kv[i].window);
     m->used = count_chosen(s->g);
+    f->all_layers = m->layers;
+}
+
+/* The largest number of a key, which may have one for each layer; 0: it has none. */
+static int64_t most_of(const plim_gguf *g, const char *key, int64_t layers)
+{
+    uint64_t x, most = 0;
+    for (int64_t i = 0; i < layers; i++)
+        if (plim_gguf_model_number(g, key, (uint64_t)i, &x) && x <= INT32_MAX)
+            most = PLIM_MAX(most, x);
+    return (int64_t)most;
+}
+
+/* As block_count says, which the reader has compared with the tensors. */
+static plim_status describe_layers(const plim_gguf *g, plim_gg_file *f, plim_err *err)
+{
+    enum { LAYERS = 65536 };
+    uint64_t all, further = 0;
+    plim_gguf_model_number(g, "nextn_predict_layers", 0, &further);
+    if (!plim_gguf_model_number(g, "block_count", 0, &all))
+        all = (uint64_t)f->model.layers;
+    if (all > LAYERS)
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                         "the model has %" PRIu64 " layers, the limit is %d", all, LAYERS);
+    f->all_layers = (int64_t)all;
+    f->model.layers = (int64_t)plim_sat_sub(all, further);
+    return PLIM_OK;
+}
+
+static void describe_heads(const plim_gguf *g, plim_gg_file *f)
+{
+    plim_gg_model *m = &f->model;
+    const struct {
+        const char *key;
+        int64_t *to;
+    } numbers[] = {
+        {"attention.head_count", &m->heads},      {"attention.head_count_kv", &m->kv_heads},
+        {"attention.key_length", &m->head_k},     {"attention.value_length", &m->head_v},
+        {"attention.sliding_window", &m->window}, {"expert_used_count", &m->used},
+        {"embedding_length_out", &f->embedding}};
+    for (size_t i = 0; i < PLIM_COUNT(numbers); i++)
+        *numbers[i].to = most_of(g, numbers[i].key, m->layers);
+    m->kv_heads = m->kv_heads ? m->kv_heads : m->heads;
+    m->head_k = m->head_k ? m->head_k : m->heads ? m->hidden / m->heads : 0;
+    m->head_v = m->head_v ? m->head_v : m->heads ? m->hidden / m->heads : 0;
+    f->embedding = f->embedding ? f->embedding : m->hidden;
 }
 
 static plim_status describe_metadata(const plim_serving *s, plim_gg_file *f, plim_err *err)
 {
     const plim_gguf *g;
-    plim_gg_model *m = &f->model;
-    uint64_t x, heads = 0;
+    plim_gg_kept *kept;
     plim_status st = plim_gguf_open(s->job->model->source.bytes, s->arena, &g, err);
     if (st)
         return st;
     f->arch = plim_gguf_arch(g);
-    const struct {
-        const char *key;
-        int64_t *to;
-        int64_t otherwise;
-    } numbers[] = {{"attention.head_count", &m->heads, 0},
-                   {"attention.head_count_kv", &m->kv_heads, 0},
-                   {"attention.key_length", &m->head_k, 0},
-                   {"attention.value_length", &m->head_v, 0},
-                   {"attention.sliding_window", &m->window, 0},
-                   {"expert_used_count", &m->used, 0}};
-    for (size_t i = 0; i < PLIM_COUNT(numbers); i++)
-        *numbers[i].to = plim_gguf_model_number(g, numbers[i].key, 0, &x) && x <= INT32_MAX
-                             ? (int64_t)x
-                             : numbers[i].otherwise;
-    heads = (uint64_t)m->heads;
-    m->kv_heads = m->kv_heads ? m->kv_heads : m->heads;
-    m->head_k = m->head_k ? m->head_k : heads ? m->hidden / m->heads : 0;
-    m->head_v = m->head_v ? m->head_v : heads ? m->hidden / m->heads : 0;
-    return PLIM_OK;
+    st = describe_layers(g, f, err);
+    if (st)
+        return st;
+    describe_heads(g, f);
+    const struct arch *arch = find_arch(f->arch);
+    const uint64_t state = plim_gg_state(g, !arch || !(arch->more & PLIM_GG_UNGROUPED));
+    st = plim_gg_kept_of(g, arch ? arch->keeps : PLIM_GG_KEEPS_TOKENS, state, f->model.layers,
+                         s->arena, &kept, err);
+    f->kept = kept;
+    f->state = arch ? 0 : state;
+    f->model.encodes = arch && arch->keeps == PLIM_GG_KEEPS_NOTHING;
+    return st;
 }
 
+/* Sets what an architecture has beside its tensors, and which of its layers have a window. */
 static plim_status describe_arch(const plim_serving *s, plim_gg_file *f, plim_err *err)
 {
     plim_gg_model *m = &f->model;
-    for (size_t i = 0; i < PLIM_COUNT(archs); i++) {
-        if (!plim_str_is(f->arch, archs[i].name))
-            continue;
-        f->known = !(archs[i].more & PLIM_GG_GUESS);
-        m->scaled = archs[i].more & PLIM_GG_SCALED;
-        m->softcap = m->final_softcap = archs[i].more & PLIM_GG_SOFTCAP;
-        m->query_scale = archs[i].more & PLIM_GG_QUERY_SCALE;
-        m->residual_first = archs[i].more & PLIM_GG_RESIDUAL_FIRST;
-        m->norm_weights = archs[i].more & PLIM_GG_NORM_WEIGHTS;
-        if (!archs[i].pattern || !m->window)
-            continue;
-        bool *windowed = PLIM_NEW_N(s->arena, bool, m->layers);
-        if (!windowed)
-            return plim_oom(err);
-        for (int64_t k = 0; k < m->layers; k++)
-            windowed[k] = (k + 1) % archs[i].pattern != 0;
-        m->windowed = windowed;
+    const struct arch *arch = find_arch(f->arch);
+    if (!arch) {
+        f->unlisted = plim_arena_printf(s->arena, "'" PLIM_STR_FMT "' is not known",
+                                        PLIM_STR_CUT(f->arch))
+                          .p;
+        return f->unlisted ? PLIM_OK : plim_oom(err);
     }
+    m->scaled = arch->more & PLIM_GG_SCALED;
+    m->softcap = m->final_softcap = arch->more & PLIM_GG_SOFTCAP;
+    m->query_scale = arch->more & PLIM_GG_QUERY_SCALE;
+    m->residual_first = arch->more & PLIM_GG_RESIDUAL_FIRST;
+    m->norm_weights = arch->more & PLIM_GG_NORM_WEIGHTS;
+    bool *windowed = PLIM_NEW_N(s->arena, bool, m->layers + 1);
+    plim_gg_kept *kept = PLIM_NEW_N(s->arena, plim_gg_kept, m->layers + 1);
+    if (!windowed || !kept)
+        return plim_oom(err);
+    f->known = !(arch->more & PLIM_GG_GUESS);
+    for (int64_t k = 0; k < m->layers; k++) {
+        windowed[k] = arch->pattern && m->window && (k + 1) % arch->pattern != 0;
+        kept[k] = f->kept ? f->kept[k] : (plim_gg_kept){.kv_heads = m->kv_heads};
+        kept[k].windowed |= windowed[k];
+        f->known &= kept[k].kv_heads == m->kv_heads;
+    }
+    m->windowed = arch->pattern && m->window ? windowed : NULL;
+    f->kept = kept;
     return PLIM_OK;
 }
 
-static plim_status check_model(const plim_serving *s, const plim_gg_file *f, plim_err *err)
+/* Whether a graph can be built, in bounded time. */
+static bool is_sound(const plim_gg_file *f)
 {
     const plim_gg_model *m = &f->model;
     const int64_t sizes[] = {m->layers,   m->hidden, m->vocab,  m->heads,
@@ -445,14 +504,19 @@ static plim_status check_model(const plim_serving *s, const plim_gg_file *f, pli
                  (!m->experts || m->used > 0) && m->used <= 256;
     for (size_t i = 0; i < PLIM_COUNT(sizes); i++)
         sound &= sizes[i] > 0 && sizes[i] <= INT32_MAX;
-    sound = sound && m->heads <= INT32_MAX / m->head_k && m->heads <= INT32_MAX / m->head_v &&
-            m->kv_heads <= m->heads && m->ffn <= INT32_MAX / 2;
-    return sound ? PLIM_OK
-                 : plim_fail(err, PLIM_EUNSUPPORTED, 0,
-                             "'" PLIM_STR_FMT
-                             "' is no decoder whose layers llama.cpp is known to "
-                             "build (architecture '" PLIM_STR_FMT "')",
-                             PLIM_STR_CUT(s->job->model->name), PLIM_STR_CUT(f->arch));
+    return sound && m->heads <= INT32_MAX / m->head_k && m->heads <= INT32_MAX / m->head_v &&
+           m->kv_heads <= m->heads && m->ffn <= INT32_MAX / 2;
+}
+
+static plim_status check_model(const plim_serving *s, plim_gg_file *f, plim_err *err)
+{
+    f->sound = is_sound(f);
+    return f->sound || (!f->known && f->n_tensors && f->model.layers > 0)
+               ? PLIM_OK
+               : plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                           "'" PLIM_STR_FMT "' is no model whose layers llama.cpp is known to "
+                           "build (architecture '" PLIM_STR_FMT "')",
+                           PLIM_STR_CUT(s->job->model->name), PLIM_STR_CUT(f->arch));
 }
 
 static plim_status choose_types(const plim_serving *s, plim_str format, plim_gg_file *f,
@@ -489,8 +553,32 @@ plim_status plim_gg_file_open(const plim_serving *s, plim_str format, plim_gg_fi
     else
         describe_graph(s, out);
     if (!st)
+        st = describe_arch(s, out, err);
+    if (!st)
         st = check_model(s, out, err);
-    if (!st && !s->held)
-        st = choose_types(s, format, out, err);
-    return st ? st : describe_arch(s, out, err);
+    return st || s->held ? st : choose_types(s, format, out, err);
+}
+
+plim_status plim_gg_note(const plim_serving *s, const char **out, plim_err *err)
+{
+    const plim_gguf *g;
+    plim_status st = plim_gguf_open(s->job->model->source.bytes, s->arena, &g, err);
+    if (st)
+        return st;
+    const plim_str name = plim_gguf_arch(g);
+    const struct arch *arch = find_arch(name);
+    const char *says =
+        !arch
+            ? "is no architecture that plimsoll knows: the weights are exact, what is kept of requests is "
+              "what the metadata give at most, and the buffers of the computation are a guess"
+        : arch->keeps == PLIM_GG_KEEPS_NOTHING
+            ? "is an encoder: llama.cpp keeps nothing of a request, which has to fit into one batch "
+              "(ubatch_size); the buffers of the computation are estimated"
+        : arch->more & PLIM_GG_GUESS
+            ? "is an architecture whose graph is not known: the buffers of the computation are estimated"
+            : NULL;
+    *out =
+        says ? plim_arena_printf(s->arena, "'" PLIM_STR_FMT "' %s", PLIM_STR_CUT(name), says).p
+             : "";
+    return *out ? PLIM_OK : plim_oom(err);
 }

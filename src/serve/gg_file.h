@@ -3,6 +3,7 @@
 #ifndef PLIM_SERVE_GG_FILE_H
 #define PLIM_SERVE_GG_FILE_H
 
+#include "serve/gg_keeps.h"
 #include "serve/gg_model.h"
 #include "serve/serve.h"
 
@@ -19,7 +20,13 @@ typedef struct plim_gg_file {
     uint32_t n_tensors, cap_tensors;
     plim_str arch;
     plim_gg_model model;
-    bool known; /* the architecture is in gg_archs.def: else its graph is a guess */
+    const plim_gg_kept *kept; /* by layer of the model */
+    int64_t all_layers;   /* with those that predict further tokens, which are not loaded */
+    int64_t embedding;    /* elements of one that an encoder makes */
+    uint64_t state;       /* that a layer may have, if it is not known which have one */
+    const char *unlisted; /* says that the architecture is not in gg_archs.def; NULL: it is, */
+    bool known;           /* and its graph is built: else it is a guess */
+    bool sound;           /* a graph can be built at all */
 } plim_gg_file;
 
 /* Of what is served, with the mixture of types `format` ("": of the graph's own type), in

@@ -130,6 +130,24 @@ static plim_gg attend_cells(const builder *b, plim_gg q, plim_gg k, plim_gg v, i
     return plim_gg_op(g, F32, m->head_v * heads, tokens * streams, 1, 1, &x, 1);
 }
 
+/* Without a cache: the keys and values of the batch.  src: llama-graph.cpp build_attn_mha */
+static plim_gg attend_batch(const builder *b, const plim_gg qkv[3])
+{
+    plim_gg_graph *g = b->g;
+    const plim_gg_model *m = b->m;
+    const int64_t tokens = b->c->tokens;
+    plim_gg k = qkv[1], v = qkv[2];
+    if (b->c->flash) {
+        k = plim_gg_op(g, F16, m->head_k, m->kv_heads, tokens, 1, &k, 1);
+        v = plim_gg_op(g, F16, m->head_v, m->kv_heads, tokens, 1, &v, 1);
+    } else {
+        v = plim_gg_op(g, F32, tokens, m->kv_heads, m->head_v, 1, &v, 1);
+    }
+    plim_gg x = attend_cells(b, qkv[0], k, v, 0);
+    plim_gg_expand(g, x);
+    return add_linear(b, "attn_output", x, m->hidden, m->out_bias);
+}
+
 static plim_gg add_attention(const builder *b, plim_gg x, bool windowed)
 {
     plim_gg_graph *g = b->g;
@@ -151,6 +169,8 @@ static plim_gg add_attention(const builder *b, plim_gg x, bool windowed)
                    qkv[0]); /* build_attn of a cache without windows, and of one with them */
     plim_gg_expand(g, qkv[m->windowed ? 1 : 2]);
     plim_gg_expand(g, qkv[m->windowed ? 2 : 1]);
+    if (m->encodes)
+        return attend_batch(b, qkv);
     plim_gg keys =
         plim_gg_cache(g, b->place, c->key_bytes, m->kv_heads * m->head_k, cells * c->streams);
     plim_gg values = plim_gg_cache(g, b->place, c->value_bytes, m->kv_heads * m->head_v,
@@ -301,7 +321,9 @@ plim_gg_graph *plim_gg_build(plim_arena *a, const plim_gg_model *m, const plim_g
     }
     b.place = c->output_there ? usual : PLIM_GG_HOST;
     b.layer = -1;
-    x = add_linear(&b, m->tied ? "token_embd" : "output", add_norm(&b, x), m->vocab, false);
+    x = add_norm(&b, x);
+    if (!m->encodes)
+        x = add_linear(&b, m->tied ? "token_embd" : "output", x, m->vocab, false);
     for (int i = 0; m->final_softcap && i < 3; i++)
         x = plim_gg_map(b.g, x, PLIM_NONE);
     plim_gg_expand(b.g, x);

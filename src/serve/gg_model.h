@@ -18,6 +18,7 @@ typedef struct plim_gg_model {
     bool residual_first; /* in the sum that ends a layer */
     bool norm_weights;   /* of the experts that were chosen */
     bool tied;           /* the output is the embedding */
+    bool encodes;        /* without a cache and without logits */
     /* Bytes of "ffn_up.weight" of a layer, or of none (-1); 0: it is small, and in fp32. */
     uint64_t (*weight_bytes)(const void *file, int64_t layer, const char *name);
     const void *file;

@@ -287,6 +287,8 @@ static bool holds_all(const plim_serving *s, const plim_served *out, int bound)
     const plim_serve_row sum = plim_served_total(out, PLIM_ON_CARD);
     const uint64_t bytes[] = {sum.low, sum.usual, sum.high};
     const double room[] = {out->requests_high, out->requests, out->requests_low};
+    if (bound == 2 && sum.certainty == PLIM_UNKNOWN_BYTES) /* the bound is none */
+        return false;
     return bytes[bound] <= s->job->gpu->memory_bytes &&
            (!out->pool || room[bound] >= (double)s->concurrency);
 }

@@ -168,6 +168,8 @@ plim_status plim_serving_open(plim_serving *out, plim_job *job, plim_arena *a, b
                               plim_err *err);
 /* Sets s->draft, of a model that lives as long as s->arena is used.  Errors say "draft: ". */
 plim_status plim_serving_open_draft(plim_serving *s, const plim_model *m, plim_err *err);
+/* Of a file that s->held lists: a sentence about what of the answer is not exact; "": all is. */
+plim_status plim_gg_note(const plim_serving *s, const char **out, plim_err *err);
 /* s->draft, asked about as many requests of as many tokens, on the same card. */
 plim_serving plim_serving_draft_of(const plim_serving *s);
 /* The same model with its weights in another format; "own": that of the model. */
