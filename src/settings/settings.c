@@ -220,9 +220,9 @@ static plim_status read_int(const plim_setting_row *r, setting_value *v, plim_er
 
 static plim_status read_size(const plim_setting_row *r, setting_value *v, plim_err *err)
 {
-    plim_status st = plim_parse_size(v->text, &v->size, err);
-    if (st)
-        return PLIM_EUSAGE;
+    plim_err why = PLIM_ERR_INIT;
+    if (plim_parse_size(v->text, &v->size, &why))
+        return plim_fail(err, PLIM_EUSAGE, why.at, "%s", why.msg);
     if (v->size < (uint64_t)r->least)
         return plim_fail(err, PLIM_EUSAGE, 0, "%s is less than %s: add a unit, as in 24GiB",
                          plim_fmt_bytes(v->size, false).s,
