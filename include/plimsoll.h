@@ -1097,7 +1097,7 @@ PLIM_API void plim_diff_free(plim_diff *d);
 
 /* What ran out of memory, or who reported it. */
 typedef enum plim_oom_source {
-    PLIM_OOM_BY_TORCH = 0, /* PyTorch's caching allocator, on CUDA, ROCm or XPU */
+    PLIM_OOM_BY_TORCH = 0, /* PyTorch's caching allocator, on CUDA, ROCm, XPU, NPU or MUSA */
     PLIM_OOM_BY_ASYNC = 1, /* PyTorch with backend:cudaMallocAsync */
     PLIM_OOM_BY_MPS = 2,   /* PyTorch on an Apple GPU */
     PLIM_OOM_BY_CUDA = 3, /* CUDA itself, outside PyTorch's allocator; likewise the next two */
@@ -1106,7 +1106,10 @@ typedef enum plim_oom_source {
     PLIM_OOM_BY_JAX = 6,
     PLIM_OOM_BY_TENSORFLOW = 7,
     PLIM_OOM_BY_HOST = 8, /* PyTorch on the CPU: the memory of the machine, not of a card */
-    PLIM_OOM_SOURCE_COUNT = 9
+    PLIM_OOM_BY_LLAMA_CPP = 9,
+    PLIM_OOM_BY_VLLM = 10, /* that has no room for its cache */
+    PLIM_OOM_BY_CUPY = 11,
+    PLIM_OOM_SOURCE_COUNT = 12
 } plim_oom_source;
 /* A static string such as "torch"; "?" for any other number. */
 PLIM_API const char *plim_oom_source_name(plim_oom_source s);

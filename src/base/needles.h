@@ -8,7 +8,7 @@
 #include "base/base.h"
 
 enum {
-    PLIM_NEEDLES_MOST = 32, /* words */
+    PLIM_NEEDLES_MOST = 64, /* words */
     PLIM_NEEDLES_STEP_MOST =
         8,                 /* more makes the table's answer "may be" and no search faster */
     PLIM_NEEDLES_BITS = 13 /* of the table: it fits the innermost cache */

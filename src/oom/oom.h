@@ -9,14 +9,22 @@
 
 #include "base/base.h"
 
+/* The kind of card that a message names. */
+typedef struct plim_oom_device {
+    const char *words;    /* of the message, reduced */
+    const char *vendor;   /* as in gpu/gpus.def */
+    const char *variable; /* that configures PyTorch's allocator; NULL: none is known */
+    const char *monitor;  /* the command that lists the processes on a card */
+} plim_oom_device;
+
 /* The part of a result that is not public. */
 typedef struct plim_oom_view {
     plim_oom_number number[PLIM_OOM_QUANTITY_COUNT];
-    bool absurd;          /* "more than 1EB" */
-    bool expandable_on;   /* the message is of a version that would advise it otherwise */
-    bool without_limit;   /* of a version that does not print the limit of the process */
-    bool no_expandable;   /* of a version that does not have expandable segments */
-    const char *variable; /* that configures the allocator */
+    bool absurd;        /* "more than 1EB" */
+    bool expandable_on; /* the message is of a version that would advise it otherwise */
+    bool without_limit; /* of a version that does not print the limit of the process */
+    bool no_expandable; /* of a version that does not have expandable segments */
+    const plim_oom_device *device;
 } plim_oom_view;
 
 static inline bool plim_oom_known(const plim_oom_number *n) { return n->bytes != UINT64_MAX; }

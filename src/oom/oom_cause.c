@@ -83,13 +83,12 @@ static plim_status find_cards(cause_case *c, plim_err *err)
     const plim_gpu *only = NULL;
     const char **names = NULL;
     uint32_t n = 0, cap = 0;
-    bool nvidia = !strstr(c->view->variable, "HIP");
     for (uint32_t i = 0; plim_oom_known(total) && i < plim_gpu_count(); i++) {
         const plim_gpu *g = plim_gpu_at(i);
         uint64_t off = g->memory_bytes > total->bytes ? g->memory_bytes - total->bytes
                                                       : total->bytes - g->memory_bytes;
         if (off > CARD_TOLERANCE + total->within ||
-            strcmp(g->vendor, nvidia ? "NVIDIA" : "AMD") != 0)
+            strcmp(g->vendor, c->view->device->vendor) != 0)
             continue;
         if (!PLIM_PUSH_ROOM(c->arena, names, n, cap))
             return plim_oom(err);
@@ -366,6 +365,14 @@ static plim_str say_foreign(const cause_case *c)
         [PLIM_OOM_BY_HOST] = "The machine, not a card, ran out of memory: a tensor was "
                              "requested on the CPU. A request this size may also come of a "
                              "wrong shape.",
+        [PLIM_OOM_BY_LLAMA_CPP] =
+            "llama.cpp could not get memory for a buffer: of weights, of "
+            "the cache, or of what a step computes.",
+        [PLIM_OOM_BY_VLLM] = "vLLM has no room for its cache: it takes what the share of the "
+                             "card, gpu_memory_utilization, leaves beside the weights and the "
+                             "largest step.",
+        [PLIM_OOM_BY_CUPY] = "CuPy ran out of memory; its pool keeps what arrays have freed, "
+                             "until get_default_memory_pool().free_all_blocks().",
     };
     return plim_str_of(say[c->out->source]);
 }
@@ -424,12 +431,13 @@ static bool helps_processes(const cause_case *c)
 }
 static plim_str command_processes(const cause_case *c)
 {
-    return strstr(c->view->variable, "HIP") ? PLIM_STR("rocm-smi") : PLIM_STR("nvidia-smi");
+    return plim_str_of(c->view->device->monitor);
 }
 
+/* In pieces, against which the allocator has settings. */
 static bool in_pieces(const cause_case *c)
 {
-    return holds_pieces(c) || holds_pieces_and_free(c);
+    return c->view->device->variable && (holds_pieces(c) || holds_pieces_and_free(c));
 }
 static bool helps_expandable(const cause_case *c)
 {
@@ -438,13 +446,14 @@ static bool helps_expandable(const cause_case *c)
 static plim_str command_expandable(const cause_case *c)
 {
     return plim_arena_printf(c->arena, "export %s=expandable_segments:True",
-                             c->view->variable);
+                             c->view->device->variable);
 }
 
 static bool helps_split(const cause_case *c) { return in_pieces(c) && c->view->no_expandable; }
 static plim_str command_split(const cause_case *c)
 {
-    return plim_arena_printf(c->arena, "export %s=max_split_size_mb:128", c->view->variable);
+    return plim_arena_printf(c->arena, "export %s=max_split_size_mb:128",
+                             c->view->device->variable);
 }
 
 static plim_str command_fraction(const cause_case *c)
@@ -468,6 +477,17 @@ static plim_str command_fit(const cause_case *c)
     return plim_arena_printf(c->arena, "plimsoll fit MODEL" PLIM_STR_FMT,
                              PLIM_STR_ARG(c->card));
 }
+
+static bool helps_serve(const cause_case *c)
+{
+    return c->out->source == PLIM_OOM_BY_LLAMA_CPP || c->out->source == PLIM_OOM_BY_VLLM;
+}
+static plim_str command_serve(const cause_case *c)
+{
+    return c->out->source == PLIM_OOM_BY_VLLM
+               ? PLIM_STR("plimsoll serve MODEL --engine vllm")
+               : PLIM_STR("plimsoll serve MODEL.gguf --engine llama.cpp");
+}
 static bool helps_batch(const cause_case *c) { return helps_less(c) && !c->view->absurd; }
 
 static const struct {
@@ -489,6 +509,7 @@ static const struct {
      command_host},
     {helps_batch, "See what takes the memory in a step of the model.", command_estimate},
     {helps_batch, "Find the largest batch for this card.", command_fit},
+    {helps_serve, "See what the engine holds of the model.", command_serve},
 };
 
 static plim_status list_remedies(cause_case *c, plim_err *err)

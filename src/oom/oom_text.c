@@ -9,10 +9,10 @@
 #include "oom/oom.h"
 
 enum {
-    PREFIX_MAX = 80,   /* longest [group], date or colour at the beginning of a line */
-    WINDOW = 4096,     /* longest message, with many processes */
-    ROOM = 64 << 10,   /* for reduced text: a message, and much that is not searched yet */
-    MPS_HEAD_MAX = 200 /* "MPS backend out of memory (...)" before "Tried to allocate" */
+    PREFIX_MAX = 80, /* longest [group], date or colour at the beginning of a line */
+    WINDOW = 4096,   /* longest message, with many processes */
+    ROOM = 64 << 10, /* for reduced text: a message, and much that is not searched yet */
+    HEAD_MAX = 200   /* "MPS backend out of memory (...)" before "Tried to allocate" */
 };
 
 /* One message: from its opening to the next, or to the end. */
@@ -175,7 +175,8 @@ typedef struct oom_opening {
     plim_oom_source source;
 } oom_opening;
 
-static const char tried_words[] = "triedtoallocate";
+static const char tried_words[] = "triedtoallocate",
+                  malloc_words[] = "cudamallocfailed:outofmemory";
 
 /* src: docs/sources/caching-allocator.md 13; the others from public reports */
 static const oom_opening openings[] = {
@@ -186,18 +187,32 @@ static const oom_opening openings[] = {
     {"cudaoutofmemory", PLIM_OOM_BY_TORCH},
     {"hipoutofmemory", PLIM_OOM_BY_TORCH},
     {"xpuoutofmemory", PLIM_OOM_BY_TORCH},
+    {"npuoutofmemory", PLIM_OOM_BY_TORCH},
+    {"musaoutofmemory", PLIM_OOM_BY_TORCH},
     {"cudaerror:outofmemory", PLIM_OOM_BY_CUDA},
     {"cudaruntimeerror(2):outofmemory", PLIM_OOM_BY_CUDA},
     {"cudaerrormemoryallocation", PLIM_OOM_BY_CUDA},
     {"cuda_error_out_of_memory", PLIM_OOM_BY_CUDA},
+    {"cudaruntime(outofmemory)", PLIM_OOM_BY_CUDA}, /* TensorRT */
+    {"cudafailure'outofmemory'", PLIM_OOM_BY_CUDA}, /* NCCL */
+    {"cudafailure2'outofmemory'", PLIM_OOM_BY_CUDA},
     {"cublas_status_alloc_failed", PLIM_OOM_BY_CUBLAS},
     {"cublas_status_not_initialized", PLIM_OOM_BY_CUBLAS},
     {"cudnn_status_alloc_failed", PLIM_OOM_BY_CUDNN},
     {"cudnn_status_not_initialized", PLIM_OOM_BY_CUDNN},
     {"outofmemorywhiletryingtoallocate", PLIM_OOM_BY_JAX},
-    {"outofmemoryallocating", PLIM_OOM_BY_JAX},
+    {"resource_exhausted:outofmemoryallocating", PLIM_OOM_BY_JAX},
+    {"failedtoallocaterequestfor", PLIM_OOM_BY_JAX},
+    {"ranoutofmemoryinmemoryspace", PLIM_OOM_BY_JAX}, /* of a TPU */
     {"oomwhenallocatingtensor", PLIM_OOM_BY_TENSORFLOW},
     {"ranoutofmemorytryingtoallocate", PLIM_OOM_BY_TENSORFLOW},
+    {"alloc_buffer:allocating", PLIM_OOM_BY_LLAMA_CPP},
+    {malloc_words, PLIM_OOM_BY_LLAMA_CPP},
+    {"ggml_vulkan:devicememoryallocation", PLIM_OOM_BY_LLAMA_CPP},
+    {"noavailablememoryforthecacheblocks", PLIM_OOM_BY_VLLM},
+    {"toserveatleastonerequestwith", PLIM_OOM_BY_VLLM},
+    {"onstartupislessthandesiredgpumemoryutilization", PLIM_OOM_BY_VLLM},
+    {"outofmemoryallocating", PLIM_OOM_BY_CUPY},
 };
 
 static bool text_has(plim_str s, size_t at, const char *words)
@@ -300,6 +315,8 @@ static const struct {
     {PLIM_OOM_TRIED, true, "requested:"},
     {PLIM_OOM_TRIED, true, "tryingtoallocate"},
     {PLIM_OOM_TRIED, true, "outofmemoryallocating"},
+    {PLIM_OOM_TRIED, true, "failedtoallocaterequestfor"},
+    {PLIM_OOM_TRIED, true, "alloc_buffer:allocating"},
     {PLIM_OOM_TOTAL, false, "totalcapacity"},
     {PLIM_OOM_TOTAL, true, "totalcapacityof"},
     {PLIM_OOM_TOTAL, true, "totalcapactyof"}, /* 2.1 */
@@ -367,7 +384,7 @@ static plim_status read_processes(plim_arena *a, plim_str s, plim_oom_message *o
     return PLIM_OK;
 }
 
-/* The index in "(GPU 0;" or "GPU 0 has a total" or "on device 0 would". */
+/* The index in "(GPU 0;", "GPU 0 has a total", "on device 0 would" or "on device 0: cudaMalloc". */
 static int64_t read_gpu(plim_str s)
 {
     static const char *const words[] = {"gpu", "ondevice"};
@@ -378,7 +395,7 @@ static int64_t read_gpu(plim_str s)
             if (text_has(s, at, words[k]) &&
                 read_digits(s, at + strlen(words[k]), &end, &index) && index < 1024 &&
                 (text_has(s, end, ";") || text_has(s, end, "hasatotal") ||
-                 text_has(s, end, "would")))
+                 text_has(s, end, "would") || text_has(s, end, ":cudamalloc")))
                 return (int64_t)index;
         }
     return -1;
@@ -394,6 +411,24 @@ static bool span_has(plim_str s, const char *words)
     return false;
 }
 
+/* The last is taken if the message does not say. */
+static const plim_oom_device devices[] = {
+    {"hipoutofmemory", "AMD", "PYTORCH_HIP_ALLOC_CONF", "rocm-smi"},
+    {"xpuoutofmemory", "Intel", NULL, "xpu-smi ps"},
+    {"npuoutofmemory", "Huawei", "PYTORCH_NPU_ALLOC_CONF", "npu-smi info"},
+    {"musaoutofmemory", "Moore Threads", "PYTORCH_MUSA_ALLOC_CONF", "mthreads-gmi"},
+    {"", "NVIDIA", "PYTORCH_CUDA_ALLOC_CONF", "nvidia-smi"},
+};
+static const plim_oom_device *const nvidia = &devices[PLIM_COUNT(devices) - 1];
+
+static const plim_oom_device *read_device(plim_str s)
+{
+    const plim_oom_device *d = devices;
+    while (!span_has(s, d->words))
+        d++;
+    return d;
+}
+
 /* Recognises the form of the message.  PyTorch 2.9 names the variable PYTORCH_ALLOC_CONF but
  * ignores expandable_segments in it (pytorch issue 183387); the older name always works.
  * src: docs/sources/caching-allocator.md 13 */
@@ -401,12 +436,11 @@ static void read_form(plim_str s, plim_oom_view *v, plim_oom_message *out)
 {
     bool old = span_has(s, "alreadyallocated"),
          hint = span_has(s, "tosetting") || span_has(s, "trysetting");
-    bool cuda = !span_has(s, "hipoutofmemory");
-    v->variable = cuda ? "PYTORCH_CUDA_ALLOC_CONF" : "PYTORCH_HIP_ALLOC_CONF";
+    v->device = read_device(s);
     v->absurd = span_has(s, "morethan1eb");
     v->no_expandable = old;
     v->without_limit = span_has(s, "totalcapactyof");
-    if (out->source != PLIM_OOM_BY_TORCH || !cuda)
+    if (out->source != PLIM_OOM_BY_TORCH || v->device != nvidia)
         return;
     if (old)
         out->torch = span_has(s, "cached)")                    ? "1.0 to 1.3"
@@ -464,15 +498,17 @@ static void close_span(plim_oom_reader *r, size_t end)
     memcpy(r->best, s.p, s.n);
 }
 
-/* "Tried to allocate" may be the second half of a message that is open already. */
+/* "Tried to allocate", or "cudaMalloc failed", may be the second half of a message that is open already. */
 static bool continues_span(const plim_oom_reader *r, const oom_opening *o, size_t at)
 {
     const oom_span *open = &r->open;
-    if (o->words != tried_words || !r->is_open ||
-        (open->source != PLIM_OOM_BY_TORCH && open->source != PLIM_OOM_BY_MPS &&
-         open->source != PLIM_OOM_BY_HOST))
+    if (!r->is_open || at - open->begin >= HEAD_MAX)
         return false;
-    return at - open->begin < MPS_HEAD_MAX && !open->tried;
+    if (o->words == malloc_words)
+        return open->source == PLIM_OOM_BY_LLAMA_CPP;
+    return o->words == tried_words && !open->tried &&
+           (open->source == PLIM_OOM_BY_TORCH || open->source == PLIM_OOM_BY_MPS ||
+            open->source == PLIM_OOM_BY_HOST);
 }
 
 static void open_span(plim_oom_reader *r, const oom_opening *o, size_t at)

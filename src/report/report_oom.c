@@ -25,7 +25,8 @@ static const char *const sources[PLIM_OOM_SOURCE_COUNT] = {
     [PLIM_OOM_BY_MPS] = "torch_mps", [PLIM_OOM_BY_CUDA] = "cuda",
     [PLIM_OOM_BY_CUBLAS] = "cublas", [PLIM_OOM_BY_CUDNN] = "cudnn",
     [PLIM_OOM_BY_JAX] = "jax",       [PLIM_OOM_BY_TENSORFLOW] = "tensorflow",
-    [PLIM_OOM_BY_HOST] = "host",
+    [PLIM_OOM_BY_HOST] = "host",     [PLIM_OOM_BY_LLAMA_CPP] = "llama.cpp",
+    [PLIM_OOM_BY_VLLM] = "vllm",     [PLIM_OOM_BY_CUPY] = "cupy",
 };
 
 const char *plim_oom_source_name(plim_oom_source s)
@@ -119,7 +120,10 @@ static void write_head(plim_page *p, const plim_oom_message *m)
                                                            "cuDNN",
                                                            "JAX",
                                                            "TensorFlow",
-                                                           "PyTorch on the CPU"};
+                                                           "PyTorch on the CPU",
+                                                           "llama.cpp",
+                                                           "vLLM",
+                                                           "CuPy"};
     plim_flow f = plim_flow_open(p, " ", 0);
     plim_page_paint(p, PLIM_PAINT_BOLD);
     plim_flow_printf(&f, "%s ran out of memory",

@@ -375,6 +375,49 @@ static void test_texts(void **state)
          PLIM_OOM_BY_JAX, 1, "7406166528"},
         {"TensorFlow", "OOM when allocating tensor with shape[3,3,512,1024] and type float",
          PLIM_OOM_BY_TENSORFLOW, 1, NULL},
+        {"JAX, of its client",
+         "XlaRuntimeError: RESOURCE_EXHAUSTED: Failed to allocate request for 2.50GiB "
+         "(2684354560B) on device ordinal 0",
+         PLIM_OOM_BY_JAX, 1, "2.50GiB"},
+        {"JAX, of its allocator",
+         "RESOURCE_EXHAUSTED: Out of memory allocating 8000000000 bytes.", PLIM_OOM_BY_JAX, 1,
+         "8000000000"},
+        {"JAX on a TPU",
+         "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 17.03G of 15.48G hbm.",
+         PLIM_OOM_BY_JAX, 1, NULL},
+        {"CuPy",
+         "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 8,589,934,592 bytes "
+         "(allocated so far: 1,024 bytes).",
+         PLIM_OOM_BY_CUPY, 1, NULL},
+        {"llama.cpp",
+         "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 144.00 MiB on device 4: "
+         "cudaMalloc failed: out of memory\n"
+         "ggml_gallocr_reserve_n: failed to allocate CUDA4 buffer of size 150995968",
+         PLIM_OOM_BY_LLAMA_CPP, 1, "144.00 MiB"},
+        {"Ollama",
+         "Error: llama runner process has terminated: cudaMalloc failed: out of memory",
+         PLIM_OOM_BY_LLAMA_CPP, 1, NULL},
+        {"llama.cpp with Vulkan",
+         "ggml_vulkan: Device memory allocation of size 1073741824 failed.",
+         PLIM_OOM_BY_LLAMA_CPP, 1, NULL},
+        {"vLLM, no blocks",
+         "ValueError: No available memory for the cache blocks. Try increasing "
+         "`gpu_memory_utilization` when initializing the engine.",
+         PLIM_OOM_BY_VLLM, 1, NULL},
+        {"vLLM, not for one request",
+         "ValueError: To serve at least one request with the models's max seq len (131072), (16.00 "
+         "GiB KV cache is needed, which is larger than the available KV cache memory (9.52 GiB).",
+         PLIM_OOM_BY_VLLM, 1, NULL},
+        {"vLLM, at its start",
+         "ValueError: Free memory on device (11.26/23.64 GiB) on startup is less than desired GPU "
+         "memory utilization (0.9, 21.28 GiB).",
+         PLIM_OOM_BY_VLLM, 1, NULL},
+        {"TensorRT",
+         "[E] [TRT] 1: [defaultAllocator.cpp::allocate::20] Error Code 1: Cuda Runtime (out of "
+         "memory)",
+         PLIM_OOM_BY_CUDA, 1, NULL},
+        {"NCCL", "Last error:\nCuda failure 2 'out of memory'", PLIM_OOM_BY_CUDA, 1, NULL},
+        {"NCCL before 2.19", "Cuda failure 'out of memory'", PLIM_OOM_BY_CUDA, 1, NULL},
         {"WSL does not tell what processes use",
          "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8.00 "
          "GiB of which 0 bytes is free. Including non-PyTorch memory, this process has "
@@ -425,6 +468,37 @@ static void test_texts(void **state)
         CHECK(none[i], plim_oom_read(none[i], strlen(none[i]), &m, &err) == PLIM_EFORMAT);
         CHECK(none[i], !m);
         CHECK_STR(none[i], err.msg, "no out-of-memory message in the text");
+    }
+}
+
+/* What is said of other cards than NVIDIA's is not what holds for these. */
+static void test_devices(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *command; /* the first remedy */
+        bool cuda;
+    } rows[] = {
+        {"CUDA", "export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128", true},
+        {"HIP", "export PYTORCH_HIP_ALLOC_CONF=max_split_size_mb:128", false},
+        {"NPU", "export PYTORCH_NPU_ALLOC_CONF=max_split_size_mb:128", false},
+        {"MUSA", "export PYTORCH_MUSA_ALLOC_CONF=max_split_size_mb:128", false},
+        {"XPU", "plimsoll estimate MODEL --vram 23.64GiB", false},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        char text[400];
+        snprintf(
+            text, sizeof text,
+            "RuntimeError: %s out of memory. Tried to allocate 2.00 GiB (GPU 0; 23.64 GiB total "
+            "capacity; 12.00 GiB already allocated; 1.00 GiB free; 20.00 GiB reserved in total "
+            "by PyTorch)",
+            rows[i].name);
+        plim_oom_message *m = read_text(rows[i].name, plim_str_of(text));
+        CHECK(rows[i].name, m->source == PLIM_OOM_BY_TORCH && m->messages == 1);
+        CHECK(rows[i].name,
+              rows[i].cuda == (m->torch != NULL) && rows[i].cuda == (m->n_cards > 0));
+        CHECK_STR(rows[i].name, m->remedies[0]->command, rows[i].command);
+        plim_oom_free(m);
     }
 }
 
@@ -576,10 +650,11 @@ static void test_long_prefixes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reports),    cmocka_unit_test(test_wrapped),
-        cmocka_unit_test(test_cut),        cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_names),
-        cmocka_unit_test(test_random),     cmocka_unit_test(test_long_prefixes),
+        cmocka_unit_test(test_reports),       cmocka_unit_test(test_wrapped),
+        cmocka_unit_test(test_cut),           cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_devices),       cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_names),         cmocka_unit_test(test_random),
+        cmocka_unit_test(test_long_prefixes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
