@@ -493,6 +493,15 @@ static const struct {
     {"its end is missing", "{" LLAMA, NULL},
 };
 
+/* The message without " at byte 144", which is where the file says it. */
+static const char *cut_place(char *msg)
+{
+    char *place = strstr(msg, " at byte ");
+    if (place)
+        *place = '\0';
+    return msg;
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -503,7 +512,7 @@ static void test_refused(void **state)
         plim_status st = build_text(&a, &g, plim_str_of(refused[i].text), &err);
         CHECK(refused[i].why, st != PLIM_OK && err.code == st && err.msg[0]);
         if (refused[i].message)
-            CHECK_STR(refused[i].why, err.msg, refused[i].message);
+            CHECK_STR(refused[i].why, cut_place(err.msg), refused[i].message);
         plim_arena_free(&a);
     }
 }

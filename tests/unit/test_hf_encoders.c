@@ -131,7 +131,7 @@ static const struct {
     {"answers", "{" BERT CLASS("BertForQuestionAnswering") ",\"num_labels\":3}",
      "question answering has 2 labels, not 3"},
     {"no labels", "{" BERT CLASS("BertForSequenceClassification") ",\"id2label\":{}}",
-     "the number of labels is 0"},
+     "'id2label' has no label"},
     {"positions past the padding",
      "{" BERT ",\"max_position_embeddings\":6,\"model_type\":\"roberta\"}",
      "a sequence of 5 tokens is longer than the position table of 4"},
@@ -142,7 +142,7 @@ static const struct {
     {"a picture of nothing", "{" VIT ",\"image_size\":0}",
      "'image_size' is 0, not in 1..2147483647"},
     {"a picture in words", "{" VIT ",\"image_size\":\"big\"}",
-     "'image_size' is not a list of numbers"},
+     "'image_size' is \"big\", expected a whole number, or a list of two"},
     {"stages", "{" SWIN ",\"depths\":[2,2,2]}", "'depths' has 3 items, 'num_heads' has 2"},
     {"too many stages", "{" SWIN ",\"depths\":[1,1,1,1,1,1,1,1,1]}",
      "'depths' has more than 8 items"},
@@ -158,6 +158,15 @@ static const struct {
      "'encoder_layerdrop' is set: this variant is not supported"},
 };
 
+/* The message without " at byte 144", which is where the file says it. */
+static const char *cut_place(char *msg)
+{
+    char *place = strstr(msg, " at byte ");
+    if (place)
+        *place = '\0';
+    return msg;
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -168,7 +177,7 @@ static void test_refused(void **state)
         plim_graph g;
         if (!build(&a, &g, refused[i].text, strlen(refused[i].text), &bind, &err))
             fail_msg("%s: accepted", refused[i].why);
-        CHECK_STR(refused[i].why, err.msg, refused[i].message);
+        CHECK_STR(refused[i].why, cut_place(err.msg), refused[i].message);
         plim_arena_free(&a);
     }
 }

@@ -341,8 +341,8 @@ static const struct {
      "bitsandbytes_8bit, fp8, mxfp4, compressed-tensors"},
     {"no method", TINY("{\"bits\":4}"), "'quantization_config' has no 'quant_method'"},
     {"nothing", TINY("{}"), "'quantization_config' has no 'quant_method'"},
-    {"a word", TINY("\"gptq\""), "'quantization_config' is not an object"},
-    {"a list", TINY("[\"gptq\"]"), "'quantization_config' is not an object"},
+    {"a word", TINY("\"gptq\""), "'quantization_config' is \"gptq\", expected an object"},
+    {"a list", TINY("[\"gptq\"]"), "'quantization_config' is [\"gptq\"], expected an object"},
     {"a method in a method", TINY("{\"quant_method\":{\"quant_method\":\"gptq\"}}"), NULL},
     {"a name as long as none is",
      TINY("{\"quant_method\":\"gptqgptqgptqgptqgptqgptqgptqgptqgptqgptq\"}"), NULL},
@@ -408,6 +408,15 @@ static const struct {
     {"a word for a number", TINY("{\"quant_method\":\"gptq\",\"bits\":\"four\"}"), NULL},
 };
 
+/* The message without " at byte 144", which is where the file says it. */
+static const char *cut_place(char *msg)
+{
+    char *place = strstr(msg, " at byte ");
+    if (place)
+        *place = '\0';
+    return msg;
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -418,7 +427,7 @@ static void test_refused(void **state)
         plim_status st = build(&a, &g, plim_str_of(refused[i].text), &infer, &err);
         CHECK(refused[i].why, st != PLIM_OK && err.code == st && err.msg[0]);
         if (refused[i].message)
-            CHECK_STR(refused[i].why, err.msg, refused[i].message);
+            CHECK_STR(refused[i].why, cut_place(err.msg), refused[i].message);
         plim_arena_free(&a);
     }
 }

@@ -15,44 +15,70 @@ typedef struct head {
     bool use_cache;
 } head;
 
-static plim_str first_word(plim_json *j)
+/* A string; "" for null. */
+static plim_str word_of(plim_json *j, plim_str key)
 {
+    if (plim_json_peek(j) == PLIM_JSON_STRING)
+        return plim_json_str(j);
+    if (plim_json_peek(j) != PLIM_JSON_NULL)
+        plim_hf_expected(j, key, "a string");
+    plim_json_skip(j);
+    return PLIM_STR("");
+}
+
+/* The first of a list of strings; "" for null. */
+static plim_str first_word(plim_json *j, plim_str key)
+{
+    static const char expected[] = "a list of strings";
+    const plim_json at = *j;
     plim_str first = PLIM_STR("");
-    if (plim_json_peek(j) != PLIM_JSON_ARRAY) {
+    if (plim_json_peek(j) == PLIM_JSON_NULL) {
         plim_json_skip(j);
         return first;
     }
-    plim_json_array(j);
-    for (uint32_t i = 0; plim_json_item(j); i++) {
+    bool list = plim_json_peek(j) == PLIM_JSON_ARRAY;
+    if (list)
+        plim_json_array(j);
+    for (uint32_t i = 0; list && plim_json_item(j); i++) {
+        list = plim_json_peek(j) == PLIM_JSON_STRING;
         plim_str w = plim_hf_word(j);
         first = i ? first : w;
+    }
+    if (!list && !j->bad) {
+        *j = at;
+        plim_hf_expected(j, key, expected);
     }
     return first;
 }
 
-/* Anything but true is false, as null is to Python. */
-static bool read_flag(plim_json *j)
+/* false for null, as to Python */
+static bool read_flag(plim_json *j, plim_str key)
 {
     if (plim_json_peek(j) == PLIM_JSON_BOOL)
         return plim_json_bool(j);
+    if (plim_json_peek(j) != PLIM_JSON_NULL)
+        plim_hf_expected(j, key, "true or false");
     plim_json_skip(j);
     return false;
 }
 
-/* The word under `name` in an object; "" if there is none.  *raw: the value as written,
- * whatever its kind; "" for null. */
-static plim_str word_in(plim_json *j, const char *name, plim_str *raw)
+/* The word under `name` in an object; "" if there is none, or null in its place.  *raw: the value as
+ * written; "" for null. */
+static plim_str word_in(plim_json *j, plim_str outer, const char *name, plim_str *raw)
 {
     plim_str key, found = PLIM_STR("");
     plim_json again = *j;
     bool null = plim_json_peek(j) == PLIM_JSON_NULL;
-    if (plim_json_peek(j) != PLIM_JSON_OBJECT) {
+    if (null) {
         plim_json_skip(j);
+    } else if (plim_json_peek(j) != PLIM_JSON_OBJECT) {
+        plim_hf_expected(j, outer, "an object");
     } else {
         plim_json_object(j);
         while (plim_json_member(j, &key)) {
-            plim_str w = plim_hf_word(j);
-            found = plim_str_is(key, name) ? w : found;
+            bool is = plim_str_is(key, name);
+            plim_str w = is ? word_of(j, key) : plim_hf_word(j);
+            found = is ? w : found;
         }
     }
     *raw = null || j->bad ? PLIM_STR("") : plim_json_raw(&again);
@@ -67,17 +93,17 @@ static plim_status read_head(plim_bytes b, head *out, plim_err *err)
     plim_json_object(&j);
     while (plim_json_member(&j, &key)) {
         if (plim_str_is(key, "model_type"))
-            out->model_type = plim_hf_word(&j);
+            out->model_type = word_of(&j, key);
         else if (plim_str_is(key, "architectures"))
-            out->architecture = first_word(&j);
+            out->architecture = first_word(&j, key);
         else if (plim_str_is(key, "dtype") || plim_str_is(key, "torch_dtype"))
-            out->dtype = plim_hf_word(&j);
+            out->dtype = word_of(&j, key);
         else if (plim_str_is(key, "use_cache"))
-            out->use_cache = read_flag(&j);
+            out->use_cache = read_flag(&j, key);
         else if (plim_str_is(key, "quantization_config"))
-            out->quantization = word_in(&j, "quant_method", &out->packing);
+            out->quantization = word_in(&j, key, "quant_method", &out->packing);
         else if (plim_str_is(key, "text_config"))
-            out->inner = word_in(&j, "model_type", &out->text);
+            out->inner = word_in(&j, key, "model_type", &out->text);
         else
             plim_json_skip(&j);
     }

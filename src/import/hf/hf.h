@@ -38,15 +38,17 @@ static inline void plim_hf_oom(plim_nn *n) { n->st = n->st ? n->st : plim_oom(n-
 
 /* ---- keys --------------------------------------------------------------------- */
 
+/* A value of another type is an error.  Null is 0, false or "" where that is the default, or the key may be
+ * null; else an error, as in transformers. */
 typedef enum plim_hf_kind {
     PLIM_HF_SIZE,   /* int64_t, 1..max */
-    PLIM_HF_OPTION, /* int64_t, 0..max; 0: null, or absent where that is the default */
-    PLIM_HF_GIVEN,  /* int64_t, 1..max if it is given; null, or absent likewise: 0 */
-    PLIM_HF_REAL,   /* double, -1e9..1e9; null: 0 */
-    PLIM_HF_SHARE,  /* double, 0..1; null: 0 */
-    PLIM_HF_BOOL,   /* bool; null: false */
-    PLIM_HF_WORD,   /* plim_str; null: "" */
-    PLIM_HF_RAW,    /* plim_str: the value as written; null: "" */
+    PLIM_HF_OPTION, /* int64_t, 0..max */
+    PLIM_HF_GIVEN,  /* int64_t, 1..max if it is given; null, or absent: 0 */
+    PLIM_HF_REAL,   /* double, -1e9..1e9 */
+    PLIM_HF_SHARE,  /* double, 0..1 */
+    PLIM_HF_BOOL,   /* bool */
+    PLIM_HF_WORD,   /* plim_str */
+    PLIM_HF_RAW,    /* plim_str: the value as written, of any type */
 } plim_hf_kind;
 
 /* A key of config.json and the field that it fills. */
@@ -57,12 +59,15 @@ typedef struct plim_hf_key {
     double number;    /* the class's default */
     const char *word; /* likewise, for words; NULL: "" */
     int64_t max;      /* for a size; 0: 2^31-1 */
+    bool null;        /* null has a meaning, which is not the default */
 } plim_hf_key;
 
 /* A configuration is read leniently: a byte order mark, NaN, comments. */
 plim_json plim_hf_json(plim_bytes b, plim_err *err);
 /* The string at j; anything else is skipped and gives "". */
 plim_str plim_hf_word(plim_json *j);
+/* Fails because the value at j, that of a key, is not what is expected: "a string". */
+void plim_hf_expected(plim_json *j, plim_str key, const char *what);
 
 /* Whether `word` is one of the names in "n_embd hidden_size". */
 bool plim_hf_names_have(const char *names, plim_str word);
@@ -83,6 +88,18 @@ enum { PLIM_HF_MAX_LAYERS = 1024 };
 #define HF_OPTION(field, names, def)                                                          \
     {                                                                                         \
         HF_ROW(field, names, OPTION), .number = def                                           \
+    }
+#define HF_OPTION_OR_NULL(field, names, def)                                                  \
+    {                                                                                         \
+        HF_ROW(field, names, OPTION), .number = def, .null = true                             \
+    }
+#define HF_GIVEN_OR_NULL(field, names)                                                        \
+    {                                                                                         \
+        HF_ROW(field, names, GIVEN), .null = true                                             \
+    }
+#define HF_REAL_OR_NULL(field, names, def)                                                    \
+    {                                                                                         \
+        HF_ROW(field, names, REAL), .number = def, .null = true                               \
     }
 #define HF_GIVEN(field, names)                                                                \
     {                                                                                         \
@@ -161,6 +178,7 @@ typedef struct plim_hf_group {
     const plim_hf_key *keys;
     size_t n_families, n_keys;
     size_t size; /* of the configuration */
+    bool loose;  /* its keys may be null, and builders check the bounds of sizes */
     bool caches; /* build() takes h->caching into account */
     /* Writes the model and ends with plim_nn_output.  `config` is of the group's own type. */
     void (*build)(plim_hf *h, const void *config);
@@ -191,10 +209,17 @@ void plim_hf_read(plim_hf *h, plim_str raw, const plim_hf_group *keys, void *con
 enum { PLIM_HF_SEQ = 1024 };
 void plim_hf_tokens(plim_hf *h, const char *name, int64_t positions, bool hard);
 
-/* For each layer: whether that item of a raw array of words is `word`.  NULL: no array. */
-const bool *plim_hf_layers_called(plim_hf *h, plim_str raw, const char *word, int64_t layers);
-/* For each layer: whether its number is in a raw array of numbers. */
-const bool *plim_hf_layers_in(plim_hf *h, plim_str raw, int64_t layers);
+/* Moves past a value: true and the number, if it is a whole one. */
+bool plim_hf_whole(plim_json *j, int64_t *out);
+/* Fails because the raw value of a key is not what is expected: "a list of words". */
+void plim_hf_not(plim_hf *h, const char *key, plim_str raw, const char *expected);
+
+/* For each layer: whether that item of `key`, a raw array with a word for each, is `word`; others must be in
+ * `words`.  NULL: no array. */
+const bool *plim_hf_layers_called(plim_hf *h, const char *key, plim_str raw, const char *word,
+                                  const char *words, int64_t layers);
+/* For each layer: whether its number is in `key`, a raw array of numbers. */
+const bool *plim_hf_layers_in(plim_hf *h, const char *key, plim_str raw, int64_t layers);
 
 /* Fails unless heads * dim is a valid size and kv_heads divides heads. */
 void plim_hf_check_heads(plim_hf *h, int64_t heads, int64_t kv_heads, int64_t dim);

@@ -167,7 +167,8 @@ static uint32_t add_base(const bert *b, bool pooled, uint32_t *table)
 
 static double classifier_dropout(const bert *b)
 {
-    return plim_hf_real_or(b->c->classifier_dropout, b->c->dropout);
+    return plim_hf_share_or(b->h, "classifier_dropout", b->c->classifier_dropout,
+                            b->c->dropout);
 }
 
 static uint32_t bert_masked_lm(const bert *b, uint32_t x, uint32_t table)

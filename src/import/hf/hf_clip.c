@@ -192,6 +192,9 @@ static void clip_build(plim_hf *h, const void *p)
     plim_hf_check_head_width(h, c.text.hidden, c.text.heads);
     plim_hf_check_head_width(h, c.vision.hidden, c.vision.heads);
     plim_hf_pair(h, "image_size", c.image_size, 224, c.image);
+    if (c.eos.n && c.eos.p[0] != '-' && c.eos.p[0] != '[' &&
+        !(c.eos.p[0] >= '0' && c.eos.p[0] <= '9'))
+        plim_hf_not(h, "eos_token_id", c.eos, "a whole number, or a list of them");
     c.patch = plim_hf_patch(h, c.patch_size, 32, c.image);
     plim_hf_refuse(h, c.image[0] != c.image[1], "image_size with two different sides");
     plim_hf_tokens(h, "input_ids", c.positions, true);

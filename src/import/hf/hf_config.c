@@ -63,83 +63,180 @@ static void put_word(const plim_hf_key *k, void *config, plim_str v)
         *(plim_str *)(void *)((char *)config + k->at) = v;
 }
 
+/* The default of a key in this family. */
+static void find_default(const plim_hf_key *k, const plim_hf_family *f, double *number,
+                         const char **word)
+{
+    *number = k->number;
+    *word = k->word;
+    for (const plim_hf_default *d = f->defaults; d && d->name; d++)
+        if (first_name_is(k, d->name)) {
+            *number = d->number;
+            *word = d->word;
+        }
+}
+
 static void put_defaults(const plim_hf_group *g, const plim_hf_family *f, void *config)
 {
     for (size_t i = 0; i < g->n_keys; i++) {
-        const plim_hf_key *k = &g->keys[i];
-        double number = k->number;
-        const char *word = k->word;
-        for (const plim_hf_default *d = f->defaults; d && d->name; d++)
-            if (first_name_is(k, d->name)) {
-                number = d->number;
-                word = d->word;
-            }
-        put_number(k, config, number);
-        put_word(k, config, plim_str_of(word ? word : ""));
+        double number;
+        const char *word;
+        find_default(&g->keys[i], f, &number, &word);
+        put_number(&g->keys[i], config, number);
+        put_word(&g->keys[i], config, plim_str_of(word ? word : ""));
     }
 }
-
-static int name_length(const plim_hf_key *k) { return (int)strcspn(k->names, " "); }
 
 static int64_t most_of(const plim_hf_key *k) { return k->max ? k->max : INT32_MAX; }
 
-/* Nobody means the default who writes 0. */
-static int64_t read_given(plim_json *j, const plim_hf_key *k)
+/* ---- values ------------------------------------------------------------------------- */
+
+/* A group that reads an object. */
+typedef struct reading {
+    const plim_hf_group *g;
+    const plim_hf_family *f;
+    void *config;
+} reading;
+
+static const char *expected_of(plim_hf_kind kind)
 {
-    int64_t v = plim_json_i64(j);
-    if (v < 1)
-        plim_json_fail(j, PLIM_ERANGE, "'%.*s' is %" PRId64 ", not in 1..%" PRId64,
-                       name_length(k), k->names, v, most_of(k));
-    return v;
+    static const char *const names[] = {
+        [PLIM_HF_SIZE] = "a whole number",  [PLIM_HF_OPTION] = "a whole number",
+        [PLIM_HF_GIVEN] = "a whole number", [PLIM_HF_REAL] = "a number",
+        [PLIM_HF_SHARE] = "a number",       [PLIM_HF_BOOL] = "true or false",
+        [PLIM_HF_WORD] = "a string",        [PLIM_HF_RAW] = "a value"};
+    return names[kind];
+}
+
+/* What an error shows of a value. */
+#define SHOWN(raw) (int)PLIM_MIN((raw).n, (size_t)40), (raw).n ? (raw).p : "null"
+
+void plim_hf_expected(plim_json *j, plim_str key, const char *what)
+{
+    plim_json at = *j;
+    plim_str raw = plim_json_raw(&at);
+    if (at.bad)
+        *j = at; /* no value at all */
+    plim_json_fail(j, PLIM_EFORMAT, "'" PLIM_STR_FMT "' is %.*s, expected %s",
+                   PLIM_STR_CUT(key), SHOWN(raw), what);
+}
+
+bool plim_hf_whole(plim_json *j, int64_t *out)
+{
+    plim_json copy = *j;
+    copy.err = NULL;
+    bool whole = plim_json_peek(&copy) == PLIM_JSON_NUMBER;
+    *out = whole ? plim_json_i64(&copy) : 0;
+    plim_json_skip(j);
+    return whole && !copy.bad;
+}
+
+static void read_whole(plim_json *j, const reading *r, const plim_hf_key *k, plim_str name)
+{
+    plim_json at = *j;
+    int64_t v, least = k->kind != PLIM_HF_OPTION, most = most_of(k);
+    if (!plim_hf_whole(j, &v)) {
+        *j = at;
+        plim_hf_expected(j, name, expected_of(k->kind));
+    } else if ((v < least || v > most) && !r->g->loose) {
+        plim_json_fail(j, PLIM_ERANGE,
+                       "'" PLIM_STR_FMT "' is %" PRId64 ", not in %" PRId64 "..%" PRId64,
+                       PLIM_STR_CUT(name), v, least, most);
+    }
+    if (!j->bad)
+        put_number(k, r->config, (double)v);
 }
 
 /* A configuration may say NaN and Infinity. */
-static double read_between(plim_json *j, const plim_hf_key *k, double least, double most)
+static void read_real(plim_json *j, const reading *r, const plim_hf_key *k, plim_str name)
 {
-    double v = plim_json_f64(j);
+    const double least = k->kind == PLIM_HF_SHARE ? 0 : -1e9,
+                 most = k->kind == PLIM_HF_SHARE ? 1 : 1e9, v = plim_json_f64(j);
     if (v >= least && v <= most)
-        return v;
-    plim_json_fail(j, PLIM_ERANGE, "'%.*s' is %s, not in %s..%s", name_length(k), k->names,
-                   plim_fmt_double(v).s, plim_fmt_double(least).s, plim_fmt_double(most).s);
-    return 0;
+        put_number(k, r->config, v);
+    else
+        plim_json_fail(j, PLIM_ERANGE, "'" PLIM_STR_FMT "' is %s, not in %s..%s",
+                       PLIM_STR_CUT(name), plim_fmt_double(v).s, plim_fmt_double(least).s,
+                       plim_fmt_double(most).s);
 }
 
-/* The value at j, which is not null. */
-static void read_value(plim_json *j, const plim_hf_key *k, void *config)
+/* Whether a value of that type suits; of a number only that it is one. */
+static bool suits(plim_hf_kind kind, plim_json_kind value)
 {
-    char *field = (char *)config + k->at;
-    switch (k->kind) {
+    switch (kind) {
     case PLIM_HF_SIZE:
-    case PLIM_HF_OPTION: *(int64_t *)(void *)field = plim_json_i64(j); break;
-    case PLIM_HF_GIVEN: *(int64_t *)(void *)field = read_given(j, k); break;
-    case PLIM_HF_REAL: *(double *)(void *)field = read_between(j, k, -1e9, 1e9); break;
-    case PLIM_HF_SHARE: *(double *)(void *)field = read_between(j, k, 0, 1); break;
-    case PLIM_HF_BOOL: *(bool *)(void *)field = plim_json_bool(j); break;
-    case PLIM_HF_WORD: *(plim_str *)(void *)field = plim_json_str(j); break;
-    case PLIM_HF_RAW: *(plim_str *)(void *)field = plim_json_raw(j); break;
+    case PLIM_HF_OPTION:
+    case PLIM_HF_GIVEN:
+    case PLIM_HF_REAL:
+    case PLIM_HF_SHARE: return value == PLIM_JSON_NUMBER;
+    case PLIM_HF_BOOL: return value == PLIM_JSON_BOOL;
+    case PLIM_HF_WORD: return value == PLIM_JSON_STRING;
+    case PLIM_HF_RAW: break;
+    }
+    return value != PLIM_JSON_BAD;
+}
+
+/* Null in the place of a value. */
+static void read_null(plim_json *j, const reading *r, const plim_hf_key *k, plim_str name)
+{
+    double number;
+    const char *word;
+    find_default(k, r->f, &number, &word);
+    bool nothing = number == 0 && (!word || !*word);
+    if (!nothing && !k->null && !r->g->loose && k->kind != PLIM_HF_RAW) {
+        plim_hf_expected(j, name, expected_of(k->kind));
+        return;
+    }
+    plim_json_null(j);
+    put_number(k, r->config, 0);
+    put_word(k, r->config, PLIM_STR(""));
+}
+
+static void read_value(plim_json *j, const reading *r, const plim_hf_key *k, plim_str name)
+{
+    const plim_json_kind kind = plim_json_peek(j);
+    if (kind == PLIM_JSON_NULL) {
+        read_null(j, r, k, name);
+    } else if (!suits(k->kind, kind)) {
+        plim_hf_expected(j, name, expected_of(k->kind));
+    } else if (kind == PLIM_JSON_BOOL && k->kind == PLIM_HF_BOOL) {
+        put_number(k, r->config, plim_json_bool(j));
+    } else if (k->kind == PLIM_HF_WORD) {
+        put_word(k, r->config, plim_json_str(j));
+    } else if (k->kind == PLIM_HF_RAW) {
+        put_word(k, r->config, plim_json_raw(j));
+    } else if (k->kind == PLIM_HF_REAL || k->kind == PLIM_HF_SHARE) {
+        read_real(j, r, k, name);
+    } else {
+        read_whole(j, r, k, name);
     }
 }
 
-static bool read_key(plim_json *j, const plim_hf_group *g, plim_str name, void *config)
+static bool read_key(plim_json *j, const reading *r, plim_str name)
 {
-    for (size_t i = 0; i < g->n_keys; i++) {
-        const plim_hf_key *k = &g->keys[i];
-        if (!plim_hf_names_have(k->names, name))
-            continue;
-        if (plim_json_peek(j) == PLIM_JSON_NULL) {
-            plim_json_null(j);
-            put_number(k, config, 0);
-            put_word(k, config, PLIM_STR(""));
-        } else {
-            read_value(j, k, config);
+    for (size_t i = 0; i < r->g->n_keys; i++)
+        if (plim_hf_names_have(r->g->keys[i].names, name)) {
+            read_value(j, r, &r->g->keys[i], name);
+            return true;
         }
-        return true;
-    }
+    return false;
+}
+
+/* Whether a key is read in the object of this name: "a" for "a.b". */
+static bool is_outer(const plim_hf_group *g, plim_str name)
+{
+    for (size_t i = 0; i < g->n_keys; i++)
+        for (const char *at = g->keys[i].names; *at;) {
+            size_t n = strcspn(at, " ");
+            if (n > name.n && at[name.n] == '.' && !memcmp(at, name.p, name.n))
+                return true;
+            at += n + (at[n] == ' ');
+        }
     return false;
 }
 
 /* The members of an object: keys "b", or "a.b" inside another object. */
-static void read_members(plim_json *j, const plim_hf_group *g, plim_str outer, void *config)
+static void read_members(plim_json *j, const reading *r, plim_str outer)
 {
     plim_str key;
     char name[96];
@@ -156,10 +253,14 @@ static void read_members(plim_json *j, const plim_hf_group *g, plim_str outer, v
             memcpy(name + outer.n + 1, key.p, key.n);
             full = (plim_str){name, outer.n + 1 + key.n};
         }
-        if (read_key(j, g, full, config))
+        const plim_json_kind kind = plim_json_peek(j);
+        if (read_key(j, r, full))
             continue;
-        if (!outer.n && plim_json_peek(j) == PLIM_JSON_OBJECT)
-            read_members(j, g, key, config);
+        if (!outer.n && kind == PLIM_JSON_OBJECT)
+            read_members(j, r, key);
+        else if (!outer.n && kind != PLIM_JSON_NULL && kind != PLIM_JSON_BAD &&
+                 is_outer(r->g, key))
+            plim_hf_expected(j, key, "an object");
         else
             plim_json_skip(j);
     }
@@ -171,7 +272,7 @@ static void read_config(plim_hf *h, plim_str raw, const plim_hf_group *g,
     put_defaults(g, f, config);
     plim_json j =
         plim_hf_json((plim_bytes){.p = (const uint8_t *)raw.p, .n = raw.n}, h->n.err);
-    read_members(&j, g, PLIM_STR(""), config);
+    read_members(&j, &(reading){g, f, config}, PLIM_STR(""));
     plim_status st = plim_json_end(&j);
     h->n.st = h->n.st ? h->n.st : st;
 }
@@ -188,25 +289,9 @@ static int64_t size_in(const void *config, const plim_hf_key *k)
     return *(const int64_t *)(const void *)((const char *)config + k->at);
 }
 
-static void check_sizes(plim_hf *h, const plim_hf_group *g, const void *config)
-{
-    for (size_t i = 0; i < g->n_keys; i++) {
-        const plim_hf_key *k = &g->keys[i];
-        if (k->kind != PLIM_HF_SIZE && k->kind != PLIM_HF_OPTION && k->kind != PLIM_HF_GIVEN)
-            continue;
-        int64_t v = size_in(config, k), min = k->kind == PLIM_HF_SIZE, max = most_of(k);
-        if (v < min || v > max)
-            plim_nn_fail(&h->n, PLIM_ERANGE,
-                         "'%.*s' is %" PRId64 ", not in %" PRId64 "..%" PRId64, name_length(k),
-                         k->names, v, min, max);
-    }
-}
-
 void plim_hf_read_model(plim_hf *h, plim_str text, const plim_hf_group *g, void *config)
 {
     read_config(h, text, g, h->family, config);
-    if (!h->n.st)
-        check_sizes(h, g, config);
 }
 
 void plim_hf_expect_layers(plim_hf *h, const plim_hf_group *g, const void *config)
@@ -280,13 +365,23 @@ void plim_hf_tokens(plim_hf *h, const char *name, int64_t positions, bool hard)
     divide_tokens(h);
 }
 
-/* One flag per layer, and a reader inside the array; NULL: no array, or no memory. */
-static bool *layer_flags(plim_hf *h, plim_str raw, int64_t layers, plim_json *j)
+void plim_hf_not(plim_hf *h, const char *key, plim_str raw, const char *expected)
+{
+    plim_nn_fail(&h->n, PLIM_EFORMAT, "'%s' is %.*s, expected %s", key, SHOWN(raw), expected);
+}
+
+/* One flag per layer, and a reader inside the array; NULL: no value, no array, or no memory. */
+static bool *layer_flags(plim_hf *h, const char *key, plim_str raw, const char *expected,
+                         int64_t layers, plim_json *j)
 {
     plim_json_init(j, raw, NULL); /* it was read before, so there are no errors */
     j->lax = true;
-    if (h->n.st || !raw.n || plim_json_peek(j) != PLIM_JSON_ARRAY)
+    if (h->n.st || !raw.n)
         return NULL;
+    if (plim_json_peek(j) != PLIM_JSON_ARRAY) {
+        plim_hf_not(h, key, raw, expected);
+        return NULL;
+    }
     plim_json_array(j);
     bool *flags = PLIM_NEW_N(h->n.g->arena, bool, layers);
     if (!flags)
@@ -294,27 +389,40 @@ static bool *layer_flags(plim_hf *h, plim_str raw, int64_t layers, plim_json *j)
     return flags;
 }
 
-const bool *plim_hf_layers_called(plim_hf *h, plim_str raw, const char *word, int64_t layers)
+const bool *plim_hf_layers_called(plim_hf *h, const char *key, plim_str raw, const char *word,
+                                  const char *words, int64_t layers)
 {
     plim_json j;
-    bool *flags = layer_flags(h, raw, layers, &j);
-    for (int64_t i = 0; flags && i < layers && plim_json_item(&j); i++)
-        flags[i] = plim_str_is(plim_hf_word(&j), word);
+    int64_t i = 0;
+    bool *flags = layer_flags(h, key, raw, "a list with a word for each layer", layers, &j);
+    for (; flags && !h->n.st && plim_json_item(&j); i++) {
+        plim_json at = j;
+        plim_str raw_item = plim_json_raw(&at), is = plim_hf_word(&j);
+        if (!plim_str_is(is, word) && !plim_hf_names_have(words, is))
+            plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
+                         "'%s' has %.*s for layer %" PRId64 ", expected %s or one of: %s", key,
+                         SHOWN(raw_item), i, word, words);
+        else if (i < layers)
+            flags[i] = plim_str_is(is, word);
+    }
+    if (flags && i != layers)
+        plim_nn_fail(&h->n, PLIM_ERANGE,
+                     "'%s' has %" PRId64 " items, the number of layers is %" PRId64, key, i,
+                     layers);
     return flags;
 }
 
-const bool *plim_hf_layers_in(plim_hf *h, plim_str raw, int64_t layers)
+const bool *plim_hf_layers_in(plim_hf *h, const char *key, plim_str raw, int64_t layers)
 {
+    static const char expected[] = "a list of whole numbers";
     plim_json j;
-    bool *flags = layer_flags(h, raw, layers, &j);
-    while (flags && plim_json_item(&j)) {
-        bool number = plim_json_peek(&j) == PLIM_JSON_NUMBER;
-        double i = number ? plim_json_f64(&j) : -1;
-        if (!number)
-            plim_json_skip(&j);
-        else if (i >= 0 && i < (double)layers)
-            flags[(int64_t)i] = true;
-    }
+    int64_t i;
+    bool *flags = layer_flags(h, key, raw, expected, layers, &j);
+    while (flags && plim_json_item(&j))
+        if (!plim_hf_whole(&j, &i))
+            plim_hf_not(h, key, raw, expected);
+        else if (i >= 0 && i < layers)
+            flags[i] = true;
     return flags;
 }
 

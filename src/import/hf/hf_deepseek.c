@@ -360,7 +360,7 @@ static const plim_hf_key deepseek_keys[] = {
     HF_LAYERS(layers, "num_hidden_layers", 32),
     HF_SIZE(heads, "num_attention_heads", 32),
     HF_SIZE(positions, "max_position_embeddings", 2048),
-    HF_OPTION(q_rank, "q_lora_rank", 1536),
+    HF_OPTION_OR_NULL(q_rank, "q_lora_rank", 1536),
     HF_SIZE(kv_rank, "kv_lora_rank", 512),
     HF_SIZE(nope, "qk_nope_head_dim", 128),
     HF_SIZE(rope, "qk_rope_head_dim", 64),

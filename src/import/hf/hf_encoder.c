@@ -26,11 +26,17 @@ void plim_hf_root(plim_hf *h, const char *prefix)
     plim_nn_root(&h->n, plim_nn_join(&h->n, prefix, head));
 }
 
-double plim_hf_real_or(plim_str raw, double other)
+double plim_hf_share_or(plim_hf *h, const char *key, plim_str raw, double other)
 {
     plim_json j;
     plim_json_init(&j, raw, NULL); /* it was read before, so there are no errors */
-    return raw.n && plim_json_peek(&j) == PLIM_JSON_NUMBER ? plim_json_f64(&j) : other;
+    j.lax = true;
+    if (!raw.n)
+        return other;
+    double v = plim_json_peek(&j) == PLIM_JSON_NUMBER ? plim_json_f64(&j) : -1;
+    if (!(v >= 0 && v <= 1))
+        plim_hf_not(h, key, raw, "a number in 0..1");
+    return v;
 }
 
 /* ---- inputs -------------------------------------------------------------------------------- */
@@ -93,14 +99,16 @@ static int64_t check_size(plim_hf *h, const char *key, int64_t v)
 
 uint32_t plim_hf_list(plim_hf *h, const char *key, plim_str raw, int64_t *out, uint32_t room)
 {
+    static const char expected[] = "a list of whole numbers";
     plim_json j;
     uint32_t count = 0;
+    int64_t v;
     plim_json_init(&j, raw, NULL); /* it was read before, so there are no errors */
     j.lax = true;
     if (!raw.n)
         return 0;
     if (plim_json_peek(&j) != PLIM_JSON_ARRAY) {
-        plim_nn_fail(&h->n, PLIM_EFORMAT, "'%s' is not a list of numbers", key);
+        plim_hf_not(h, key, raw, expected);
         return 0;
     }
     plim_json_array(&j);
@@ -108,11 +116,13 @@ uint32_t plim_hf_list(plim_hf *h, const char *key, plim_str raw, int64_t *out, u
         if (count == room)
             plim_nn_fail(&h->n, PLIM_ERANGE, "'%s' has more than %u items", key,
                          (unsigned)room);
-        else if (plim_json_peek(&j) != PLIM_JSON_NUMBER)
-            plim_nn_fail(&h->n, PLIM_EFORMAT, "'%s' has an item that is not a number", key);
+        else if (!plim_hf_whole(&j, &v))
+            plim_hf_not(h, key, raw, expected);
         else
-            out[count] = check_size(h, key, plim_json_i64(&j));
+            out[count] = check_size(h, key, v);
     }
+    if (!count)
+        plim_hf_not(h, key, raw, expected);
     return h->n.st ? 0 : count;
 }
 
@@ -122,10 +132,13 @@ void plim_hf_pair(plim_hf *h, const char *key, plim_str raw, int64_t other, int6
     plim_json_init(&j, raw, NULL);
     j.lax = true;
     size[0] = size[1] = other;
-    if (raw.n && plim_json_peek(&j) == PLIM_JSON_NUMBER)
-        size[0] = size[1] = plim_json_i64(&j);
-    else if (plim_hf_list(h, key, raw, size, 2) == 1)
+    if (raw.n && plim_json_peek(&j) != PLIM_JSON_ARRAY) {
+        if (!plim_hf_whole(&j, &size[0]))
+            plim_hf_not(h, key, raw, "a whole number, or a list of two");
         size[1] = size[0];
+    } else if (plim_hf_list(h, key, raw, size, 2) == 1) {
+        size[1] = size[0];
+    }
     for (int i = 0; i < 2; i++)
         size[i] = check_size(h, key, size[i]);
 }
@@ -200,7 +213,9 @@ int64_t plim_hf_n_labels(plim_hf *h, const plim_hf_labels *l)
     int64_t count = 0;
     plim_json_init(&j, l->names, NULL); /* it was read before, so there are no errors */
     j.lax = true;
-    if (l->names.n && plim_json_peek(&j) == PLIM_JSON_OBJECT) {
+    if (l->names.n && plim_json_peek(&j) != PLIM_JSON_OBJECT) {
+        plim_hf_not(h, "id2label", l->names, "an object");
+    } else if (l->names.n) {
         plim_json_object(&j);
         for (; plim_json_member(&j, &key); count++)
             plim_json_skip(&j);
@@ -208,7 +223,8 @@ int64_t plim_hf_n_labels(plim_hf *h, const plim_hf_labels *l)
         count = l->count;
     }
     if (count < 1)
-        plim_nn_fail(&h->n, PLIM_ERANGE, "the number of labels is 0");
+        plim_nn_fail(&h->n, PLIM_ERANGE, "'%s' has no label",
+                     l->names.n ? "id2label" : "num_labels");
     return count;
 }
 

@@ -13,8 +13,8 @@ plim_str plim_hf_class_head(const plim_hf *h, const char *prefix);
 /* The root's type: the prefix and that part. */
 void plim_hf_root(plim_hf *h, const char *prefix);
 
-/* The number in a raw value, or `other` if there is none. */
-double plim_hf_real_or(plim_str raw, double other);
+/* The number in 0..1 that is the raw value of `key`, or `other` if there is none. */
+double plim_hf_share_or(plim_hf *h, const char *key, plim_str raw, double other);
 
 /* ---- inputs -------------------------------------------------------------------------- */
 

@@ -421,15 +421,14 @@ static bool has_window(const config *c, windows w, int64_t i)
 static const bool *find_windows(plim_hf *h, const config *c, windows w)
 {
     bool *out = PLIM_NEW_N(h->n.g->arena, bool, c->layers);
+    const bool *told =
+        plim_hf_layers_called(h, "layer_types", c->layer_types, "sliding_attention",
+                              "full_attention attention", c->layers);
     if (!c->window)
         return NULL;
     for (int64_t i = 0; out && i < c->layers; i++)
         out[i] = has_window(c, w, i);
-    if (w < WINDOW_PATTERN)
-        return out;
-    const bool *told =
-        plim_hf_layers_called(h, c->layer_types, "sliding_attention", c->layers);
-    return told ? told : out;
+    return told && w >= WINDOW_PATTERN ? told : out;
 }
 
 static uint32_t softcap_logits(plim_nn *n, uint32_t x, double cap)
@@ -452,7 +451,7 @@ static void llama_build(plim_hf *h, const void *p)
     l.attention = class_of(&l, "Attention");
     l.mlp = class_of(&l, "MLP");
     l.windowed = find_windows(h, &c, l.r->windows);
-    l.dense = plim_hf_layers_in(h, c.dense_layers, c.layers);
+    l.dense = plim_hf_layers_in(h, "mlp_only_layers", c.dense_layers, c.layers);
     plim_nn_root(&h->n, class_of(&l, "ForCausalLM"));
     plim_hf_check_heads(h, c.heads, c.kv_heads, c.head_dim);
     if (l.r->moe && !l.r->moe->or_dense && !c.experts)
@@ -476,10 +475,10 @@ static const plim_hf_key llama_keys[] = {
     HF_SIZE(ffn, "intermediate_size", 11008),
     HF_LAYERS(layers, "num_hidden_layers", 32),
     HF_SIZE(heads, "num_attention_heads", 32),
-    HF_GIVEN(kv_heads, "num_key_value_heads"),
+    HF_GIVEN_OR_NULL(kv_heads, "num_key_value_heads"),
     HF_GIVEN(head_dim, "head_dim"),
     HF_SIZE(positions, "max_position_embeddings", 2048),
-    HF_OPTION(window, "sliding_window", 0),
+    HF_OPTION_OR_NULL(window, "sliding_window", 0),
     HF_SIZE(pattern, "sliding_window_pattern", 2),
     HF_OPTION(max_window_layers, "max_window_layers", 28),
     HF_BOOL(use_window, "use_sliding_window", 0),
@@ -487,8 +486,8 @@ static const plim_hf_key llama_keys[] = {
     HF_REAL(eps, "rms_norm_eps", 1e-6),
     HF_SHARE(dropout, "attention_dropout", 0),
     HF_REAL(query_scalar, "query_pre_attn_scalar", 256),
-    HF_REAL(softcap, "attn_logit_softcapping", 0),
-    HF_REAL(final_softcap, "final_logit_softcapping", 0),
+    HF_REAL_OR_NULL(softcap, "attn_logit_softcapping", 0),
+    HF_REAL_OR_NULL(final_softcap, "final_logit_softcapping", 0),
     HF_BOOL(tie, "tie_word_embeddings", 0),
     HF_BOOL(attention_bias, "attention_bias", 0),
     HF_BOOL(mlp_bias, "mlp_bias", 0),

@@ -392,7 +392,10 @@ static void read_skip(plim_hf *h, plim_hf_quant *q)
 {
     plim_json j;
     plim_hf_names names;
+    static const char expected[] = "a list of names of modules";
     bool given = plim_str_starts(q->c.skip, "[");
+    if (q->c.skip.n && !given)
+        plim_hf_not(h, "modules_to_not_convert", q->c.skip, expected);
     q->skips_head = !given || !strcmp(q->m->name, "awq"); /* AWQ always skips the head */
     if (plim_hf_names_of(&names, plim_str_of(h->family->model_type), h->n.g->arena, NULL)) {
         plim_hf_oom(&h->n);
@@ -406,7 +409,7 @@ static void read_skip(plim_hf *h, plim_hf_quant *q)
         if (plim_json_peek(&j) == PLIM_JSON_STRING)
             skip_module(h, &names, plim_json_str(&j));
         else
-            plim_json_skip(&j);
+            plim_hf_not(h, "modules_to_not_convert", q->c.skip, expected);
     }
 }
 
@@ -421,10 +424,9 @@ static void read_block(plim_hf *h, plim_hf_quant *q)
     j.lax = true;
     if (plim_json_peek(&j) == PLIM_JSON_ARRAY)
         for (plim_json_array(&j); plim_json_item(&j); n++) {
-            double v = plim_json_peek(&j) == PLIM_JSON_NUMBER ? plim_json_f64(&j)
-                                                              : (plim_json_skip(&j), 0);
-            if (n < 2 && v >= 1 && v <= INT32_MAX)
-                q->block[n] = (int64_t)v;
+            int64_t v;
+            if (plim_hf_whole(&j, &v) && n < 2 && v >= 1 && v <= INT32_MAX)
+                q->block[n] = v;
         }
     if (n != 2 || !q->block[0] || !q->block[1])
         plim_nn_fail(&h->n, PLIM_ERANGE, "'weight_block_size' is not a list of two sizes");
@@ -491,7 +493,8 @@ static void check_config(plim_hf *h, const config *c, const method *m)
 
 static void read_group(plim_hf *h, config *c)
 {
-    static const plim_hf_group group = {.keys = group_keys, .n_keys = PLIM_COUNT(group_keys)};
+    static const plim_hf_group group = {
+        .keys = group_keys, .n_keys = PLIM_COUNT(group_keys), .loose = true};
     if (!c->groups.n)
         plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
                      "'quantization_config' has no 'config_groups.group_0'");
@@ -527,7 +530,8 @@ static void refuse_method(plim_hf *h, plim_str name)
 
 void plim_hf_quant_open(plim_hf *h, plim_str raw)
 {
-    static const plim_hf_group group = {.keys = keys, .n_keys = PLIM_COUNT(keys)};
+    static const plim_hf_group group = {
+        .keys = keys, .n_keys = PLIM_COUNT(keys), .loose = true};
     plim_hf_quant *q = PLIM_NEW(h->n.g->arena, plim_hf_quant);
     if (!q || h->n.st) {
         plim_hf_oom(&h->n);
