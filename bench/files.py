@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""files.py BUILD [--check] -- what it takes to open large files of weights.
+"""files.py BUILD [--check] -- what it takes to open large files of weights, and large recordings.
 
 Makes the files of tools/sparse.py in a temporary folder and lists them with plimsoll and,
 where they are installed, with the Python packages that these formats have (safetensors,
-gguf, onnx), whole processes each, start to answer.  BENCH_PYTHON: a Python that has them.
+gguf, onnx), whole processes each, start to answer.  BENCH_PYTHON: a Python that has them.  Recordings are
+those of snapshot.py and trace.py.
 
 --check, for ctest: what is listed is what was written, and no more is resident than
 weights that were never touched allow.  Exits with 77 where files cannot have holes.
@@ -78,6 +79,13 @@ def bench(build, folder):
              measure(build, PYTHON, "-c", "import sys\n" + PACKAGES[kind], path, runs=5))
 
 
+def bench_recordings(build):
+    import snapshot
+    import trace  # pylint: disable=import-error
+    for recording in snapshot, trace:
+        recording.bench(str(build / "plimsoll"), 100)
+
+
 def check(build, folder):
     bad = 0
     for path, size, tensors, weights in files(folder):
@@ -101,7 +109,11 @@ def main():
         sys.exit(__doc__)
     build = pathlib.Path(sys.argv[1]).resolve()
     with tempfile.TemporaryDirectory() as folder:
-        return check(build, folder) if "--check" in sys.argv else bench(build, folder)
+        if "--check" in sys.argv:
+            return check(build, folder)
+        bench(build, folder)
+    bench_recordings(build)
+    return 0
 
 
 if __name__ == "__main__":

@@ -3,10 +3,11 @@
 
     bench/snapshot.py build/plimsoll [MiB]
 
-Writes a snapshot of about 100 MiB (as _dump_snapshot would: C pickler, default protocol, stacks
-of 24 frames which share their frames), replays it three times, and prints the median time and
-the highest memory beside the size of the file.  If torch can be imported, its own
-_memory_viz.py reads the same file for comparison.
+Writes snapshots of about 100 MiB (as _dump_snapshot would: C pickler, default protocol, stacks
+of 24 frames), one whose stacks share their frames, as PyTorch's do, and one in which each frame
+is written out, as in files that were changed afterwards.  Replays each three times, and prints
+the median time and the highest memory beside the size of the file.  If torch can be imported,
+its own _memory_viz.py reads the first for comparison.
 """
 import importlib.util
 import multiprocessing
@@ -25,7 +26,12 @@ FRAMES = [{"name": f"function_{i}", "filename": f"/home/user/project/module_{i %
 STACKS = 4000  # a program that trains comes back to the same lines
 
 
-def make_snapshot(mib):
+def copy_frames(stack):
+    """Frames that are no other stack's, nor are the names of their files."""
+    return [{"name": f["name"], "filename": f["filename"][:1] + f["filename"][1:], "line": f["line"]} for f in stack]
+
+
+def make_snapshot(mib, shared):
     """Each request has a segment of its own, so the addresses are those that PyTorch takes."""
     draw = random.Random(18)
     trace, live, address = [], [], 0x7f0000000000
@@ -36,8 +42,8 @@ def make_snapshot(mib):
         trace.append({"action": action, "addr": addr, "size": size, "stream": 0,
                       "time_us": 1760000000000000 + len(trace), "compile_context": "N/A",
                       "user_metadata": "", "pool_id": tuple([0, 0]),
-                      "frames": list(draw.choice(stacks))})
-    count = int(mib * 2**20 / 212)  # about this many bytes for an action
+                      "frames": (list if shared else copy_frames)(draw.choice(stacks))})
+    count = int(mib * 2**20 / (212 if shared else 1700))  # about this many bytes for an action
     while len(trace) < count:
         if live and draw.random() < 0.48:
             addr, size = live.pop(draw.randrange(len(live)))
@@ -76,31 +82,35 @@ def measure(command):
 def report(name, command, size, runs):
     done = sorted(measure(command) for _ in range(runs))
     seconds, busy, memory = done[len(done) // 2]
-    print(f"{name:16} {seconds:6.2f} s, {busy:.2f} s of the processor; {memory / 2**20:.0f} MiB, "
-          f"{memory / size:.1f} times the file", flush=True)
+    print(f"{name:32} {seconds:6.2f} s, {busy:.2f} s of the processor ({size / busy / 1e6:.0f} MB/s); "
+          f"{memory / 2**20:.0f} MiB, {memory / size:.2f} times the file", flush=True)
 
 
-def write_snapshot(path, mib):
+def write_snapshot(path, mib, shared):
     with open(path, "wb") as f:
-        pickle.dump(make_snapshot(mib), f)
+        pickle.dump(make_snapshot(mib, shared), f)
 
 
-def main():
-    program, mib = sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 100
+def make_file(write, path, *how):
+    """In a process of its own: what starts from a large one counts as large."""
+    writer = multiprocessing.get_context("spawn").Process(target=write, args=(path, *how))
+    writer.start()
+    writer.join()
+    return os.path.getsize(path)
+
+
+def bench(program, mib):
+    found = importlib.util.find_spec("torch")
     with tempfile.TemporaryDirectory() as folder:
         path = str(pathlib.Path(folder) / "snapshot.pickle")
-        # in a process of its own: what starts from a large one counts as large
-        writer = multiprocessing.get_context("spawn").Process(target=write_snapshot, args=(path, mib))
-        writer.start()
-        writer.join()
-        size = os.path.getsize(path)
-        print(f"{size / 2**20:.0f} MiB")
-        report("plimsoll replay", [program, "replay", path, "--quiet"], size, 3)
-        found = importlib.util.find_spec("torch")
-        if found:
-            viz = pathlib.Path(found.origin).parent / "cuda" / "_memory_viz.py"
-            report("_memory_viz.py", [sys.executable, str(viz), "trace_plot", path, "-o", os.devnull], size, 1)
+        for shared in True, False:
+            size = make_file(write_snapshot, path, mib, shared)
+            print(f"snapshot, {size / 2**20:.0f} MiB, {'shared frames' if shared else 'each frame written out'}")
+            report("plimsoll replay", [program, "replay", path, "--quiet"], size, 3)
+            if found and shared:
+                viz = pathlib.Path(found.origin).parent / "cuda" / "_memory_viz.py"
+                report("_memory_viz.py", [sys.executable, str(viz), "trace_plot", path, "-o", os.devnull], size, 1)
 
 
 if __name__ == "__main__":
-    main()
+    bench(sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 100)

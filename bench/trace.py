@@ -10,7 +10,6 @@ tool that reads the memory of a trace, so Python's json.load stands beside it.
 """
 import gzip
 import json
-import multiprocessing
 import os
 import pathlib
 import random
@@ -18,7 +17,7 @@ import shutil
 import sys
 import tempfile
 
-from snapshot import report
+from snapshot import make_file, report
 
 MODULES = [f"module_{i % 40}.py({i}): function_{i}" for i in range(2000)]
 OPS = [f"aten::op_{i}" for i in range(150)]
@@ -78,20 +77,15 @@ def write_trace(path, mib):
         shutil.copyfileobj(f, g)
 
 
-def main():
-    program, mib = sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 100
+def bench(program, mib):
     with tempfile.TemporaryDirectory() as folder:
         path = str(pathlib.Path(folder) / "bench.pt.trace.json")
-        # in a process of its own: what starts from a large one counts as large
-        writer = multiprocessing.get_context("spawn").Process(target=write_trace, args=(path, mib))
-        writer.start()
-        writer.join()
-        size = os.path.getsize(path)
-        print(f"{size / 2**20:.0f} MiB, {os.path.getsize(path + '.gz') / 2**20:.0f} MiB in gzip")
+        size = make_file(write_trace, path, mib)
+        print(f"trace, {size / 2**20:.0f} MiB, {os.path.getsize(path + '.gz') / 2**20:.0f} MiB in gzip")
         report("plimsoll replay", [program, "replay", path, "--quiet"], size, 3)
-        report("of gzip", [program, "replay", path + ".gz", "--quiet"], size, 3)
+        report("plimsoll replay, gzip", [program, "replay", path + ".gz", "--quiet"], size, 3)
         report("json.load", [sys.executable, "-c", f"import json; json.load(open({json.dumps(path)}))"], size, 1)
 
 
 if __name__ == "__main__":
-    main()
+    bench(sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 100)

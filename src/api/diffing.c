@@ -26,6 +26,7 @@ typedef struct side_run {
     plim_tape tape;
     plim_sim sim;
     plim_diff_side *pub;
+    plim_budget budget; /* what is made of the file */
     uint64_t reserved, device;
     bool told, later, reserved_known, device_known;
 } side_run;
@@ -140,9 +141,7 @@ static plim_status open_file(side_run *r, const char *path, plim_err *err)
     plim_status st = plim_file_open(&r->file, path, false, err);
     if (!st && plim_log_detect(r->file))
         st = read_log(r, path, err);
-    if (st || is_log(r) || !plim_recording_what(r->file))
-        return st;
-    return plim_bytes_need(r->file, 0, r->file.n, err);
+    return st;
 }
 
 /* Opens what the name of a side stands for: a recording or a log, if the file is one; else a
@@ -194,6 +193,16 @@ static plim_status describe_peak(work *w, side_run *r, plim_diff_tape *t)
     return pub->peak_op ? PLIM_OK : plim_oom(w->err);
 }
 
+static plim_status make_side(work *w, side_run *r)
+{
+    plim_budget_begin(&r->budget, r->model ? PLIM_BUDGET_FREE : r->file.n);
+    plim_status st = r->model ? predict_side(w, r) : read_side(w, r);
+    st = plim_budget_end(&r->budget, st, w->err);
+    if (r->budget.over)
+        plim_err_prefix(w->err, "'%s': ", r->name);
+    return st;
+}
+
 static plim_status run_side(work *w, int i)
 {
     side_run *r = &w->side[i];
@@ -206,7 +215,7 @@ static plim_status run_side(work *w, int i)
     if (!st && is_log(r))
         take_log(r);
     else if (!st)
-        st = r->model ? predict_side(w, r) : read_side(w, r);
+        st = make_side(w, r);
     if (st)
         return st;
     r->pub->name = plim__cstr(w->a, plim_str_of(r->name));
@@ -222,9 +231,9 @@ static plim_status run_side(work *w, int i)
 
 /* ---- rows ------------------------------------------------------------------------- */
 
-/* Rows under construction: one for each key. */
+/* Rows under construction: one for each name, of a category if the set is by those, too. */
 typedef struct row_set {
-    plim_map map;
+    plim_map map[PLIM_CATEGORY_UNKNOWN + 1];
     plim_diff_row *rows;
     uint32_t n, cap;
 } row_set;
@@ -233,15 +242,15 @@ PLIM__LIST(row_list, plim_diff_row)
 PLIM__LIST(figure_list, plim_diff_figure)
 PLIM__LIST(cause_list, plim_diff_cause)
 
-/* The row with this key, name and category; NULL: out of memory. */
-static plim_diff_row *find_row(plim_arena *a, row_set *set, plim_str key, plim_str name,
-                               const char *category)
+/* The row for a key, of those in one map, with this name and category; NULL: out of memory. */
+static plim_diff_row *find_row(plim_arena *a, row_set *set, plim_map *map, plim_str key,
+                               plim_str name, const char *category)
 {
-    uint32_t *at = plim_map_at(a, &set->map, key);
+    uint32_t *at = plim_map_at(a, map, key);
     if (!at)
         return NULL;
     if (!*at) {
-        if (!PLIM_PUSH_ROOM(a, set->rows, set->n, set->cap))
+        if (!PLIM_GROW_ROOM(a, set->rows, set->n, set->cap))
             return NULL;
         set->rows[set->n] = (plim_diff_row){.size = sizeof *set->rows,
                                             .name = name.p ? plim__cstr(a, name) : NULL,
@@ -267,21 +276,22 @@ enum { CATEGORIES, MODULES, TENSORS, SETS };
 static bool count_live(work *w, row_set set[SETS], const plim_diff_tape *side)
 {
     bool b = side == &w->diff.b, good = true;
+    row_set *sums = &set[CATEGORIES], *modules = &set[MODULES], *tensors = &set[TENSORS];
     for (uint32_t i = 0; i < side->n_live && good; i++) {
         uint64_t bytes = side->tape->storages[side->live[i]].bytes;
         plim_diff_label l = plim_diff_label_of(&w->diff, side, side->live[i]);
         const char *category = category_name(l.category);
         plim_str none = {0}, of = plim_str_of(category);
         bool known = l.name.n || l.category != PLIM_CATEGORY_UNKNOWN;
-        plim_str key =
-            plim_arena_printf(w->a, "%s " PLIM_STR_FMT, category, PLIM_STR_ARG(l.name));
-        good = l.name.p && key.p &&
-               count_row(find_row(w->a, &set[CATEGORIES], of, of, category), b, bytes) &&
-               count_row(find_row(w->a, &set[MODULES], known ? l.module : PLIM_STR("?"),
-                                  known ? l.module : none, NULL),
-                         b, bytes) &&
-               count_row(find_row(w->a, &set[TENSORS], key, known ? l.name : none, category),
-                         b, bytes);
+        good =
+            l.name.p &&
+            count_row(find_row(w->a, sums, sums->map, of, of, category), b, bytes) &&
+            count_row(find_row(w->a, modules, modules->map, known ? l.module : PLIM_STR("?"),
+                               known ? l.module : none, NULL),
+                      b, bytes) &&
+            count_row(find_row(w->a, tensors, &tensors->map[l.category], l.name,
+                               known ? l.name : none, category),
+                      b, bytes);
     }
     return good;
 }
@@ -456,14 +466,9 @@ static plim_status fill_causes(work *w)
 
 /* ---- the whole ------------------------------------------------------------------------ */
 
-static plim_status diff_fill(work *w)
+static plim_status compare_sides(work *w)
 {
-    plim_status st = run_side(w, 0);
-    if (!st)
-        st = run_side(w, 1);
-    w->diff.arena = w->a;
-    if (!st)
-        st = plim_diff_tapes(&w->diff, w->err);
+    plim_status st = plim_diff_tapes(&w->diff, w->err);
     if (!st)
         st = describe_peak(w, &w->side[0], &w->diff.a);
     if (!st)
@@ -477,6 +482,19 @@ static plim_status diff_fill(work *w)
         st = fill_figures(w);
     if (!st && !w->out->figures_only)
         st = fill_causes(w);
+    return st;
+}
+
+static plim_status diff_fill(work *w)
+{
+    plim_budget both;
+    plim_status st = run_side(w, 0);
+    if (!st)
+        st = run_side(w, 1);
+    if (st)
+        return st;
+    plim_budget_join(&both, &w->side[0].budget, &w->side[1].budget);
+    st = plim_budget_end(&both, compare_sides(w), w->err);
     w->out->size = sizeof *w->out;
     w->out->a = w->side[0].pub;
     w->out->b = w->side[1].pub;
@@ -499,6 +517,7 @@ plim_status plim_diff_run(const char *a, const plim_model *model_a, const char *
               .s = s ? s : plim_settings_in(&r->arena, NULL),
               .out = &r->pub,
               .err = err,
+              .diff = {.arena = &r->arena},
               .side = {{.name = a, .model = model_a}, {.name = b, .model = model_b}}};
     plim_status st = w.s ? diff_fill(&w) : plim_oom(err);
     for (int i = 0; i < 2; i++) {

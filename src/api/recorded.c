@@ -26,9 +26,9 @@ static plim_status name_stack(const plim_recording *r, uint32_t stack, plim_live
     if (!frames)
         return plim_oom(err);
     for (uint32_t i = 0; i < s->n; i++)
-        if (!(frames[i] = plim__cstr(r->arena, r->frames[r->frame_ids[s->first + i]].text)))
+        if (!(frames[i] = plim_recording_frame_text(r, r->frame_ids[s->first + i]).p))
             return plim_oom(err);
-    out->where = s->label == PLIM_NONE ? "" : plim__cstr(r->arena, r->frames[s->label].text);
+    out->where = s->label == PLIM_NONE ? "" : plim_recording_frame_text(r, s->label).p;
     out->frames = frames;
     out->n_frames = s->n;
     return out->where ? PLIM_OK : plim_oom(err);

@@ -251,6 +251,18 @@ static plim_status replay_fill(const char *path, plim_bytes file, const plim_set
     return sim.oom ? explain_oom(a, &r.tape, &options, &sim, out, err) : PLIM_OK;
 }
 
+/* All that is made of the file counts. */
+static plim_status replay_within(const char *path, plim_bytes file, const plim_settings *s,
+                                 plim_arena *a, plim_replay *out, plim_err *err)
+{
+    plim_budget budget;
+    plim_budget_begin(&budget, file.n);
+    plim_status st = plim_budget_end(&budget, replay_fill(path, file, s, a, out, err), err);
+    if (budget.over)
+        plim_err_prefix(err, "'%s': ", path);
+    return st;
+}
+
 plim_status plim_replay_run(const char *path, const plim_settings *s, plim_replay **out,
                             plim_err *err)
 {
@@ -262,9 +274,9 @@ plim_status plim_replay_run(const char *path, const plim_settings *s, plim_repla
     plim_bytes file = {0};
     if (r && !s)
         s = plim_settings_in(&r->arena, NULL);
-    plim_status st = r && s ? plim_file_read(&file, path, err) : plim_oom(err);
+    plim_status st = r && s ? plim_file_open(&file, path, false, err) : plim_oom(err);
     if (!st)
-        st = replay_fill(path, file, s, &r->arena, &r->pub, err);
+        st = replay_within(path, file, s, &r->arena, &r->pub, err);
     plim_file_close(&file);
     st = plim_budget_end(&budget, st, err);
     if (st)

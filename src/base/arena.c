@@ -124,7 +124,8 @@ void plim_arena_free(plim_arena *a)
 {
     chunks_free(a->head);
     chunks_free(a->spare);
-    a->head = a->spare = NULL;
+    chunks_free(a->large);
+    a->head = a->spare = a->large = NULL;
     a->used = 0;
 }
 
@@ -137,21 +138,28 @@ void plim_arena_reset(plim_arena *a)
         c->next = a->spare;
         a->spare = c;
     }
-    a->head = NULL;
+    chunks_free(a->large);
+    a->head = a->large = NULL;
     a->used = 0;
+}
+
+static void chunks_insert(plim_arena_chunk **at, plim_arena_chunk *list)
+{
+    for (plim_arena_chunk *next; list; list = next) {
+        next = list->next;
+        list->next = *at;
+        *at = list;
+        at = &list->next;
+    }
 }
 
 void plim_arena_adopt(plim_arena *a, plim_arena *from)
 {
-    plim_arena_chunk **end = a->head ? &a->head->next : &a->head; /* the first one has room */
-    for (plim_arena_chunk *c = from->head, *next; c; c = next) {
-        next = c->next;
-        c->next = *end;
-        *end = c;
-        end = &c->next;
-    }
+    chunks_insert(a->head ? &a->head->next : &a->head,
+                  from->head); /* the first one has room */
+    chunks_insert(&a->large, from->large);
     a->used += from->used;
-    from->head = NULL;
+    from->head = from->large = NULL;
     plim_arena_free(from);
 }
 
@@ -201,21 +209,101 @@ bool plim_arena_grow_to(plim_arena *a, void **items, uint64_t n, uint32_t *cap, 
     return true;
 }
 
+/* ---- large arrays ------------------------------------------------------- */
+
+static void *chunk_data(plim_arena_chunk *c) { return (uint8_t *)c + CHUNK_HEAD; }
+
+/* Where the list has the chunk of this array; NULL: nowhere. */
+static plim_arena_chunk **find_large(plim_arena *a, const void *items)
+{
+    for (plim_arena_chunk **at = &a->large; *at; at = &(*at)->next)
+        if (chunk_data(*at) == items)
+            return at;
+    return NULL;
+}
+
+/* Gives a chunk of pages, without a copy, the capacity `cap`; false: it cannot. */
+static bool chunk_widen(plim_arena_chunk **at, uint64_t cap)
+{
+    plim_arena_chunk *c = *at;
+    uint64_t bytes = cap + CHUNK_HEAD, more = cap - c->cap;
+    if (!c->mapped || bytes > SIZE_MAX || !plim_memory_take(more))
+        return false;
+    if (!(c = plim_os_pages_more(c, (size_t)c->mapped, (size_t)bytes))) {
+        plim_memory_give(more);
+        return false;
+    }
+    c->cap = cap;
+    c->mapped = bytes;
+    *at = c;
+    return true;
+}
+
+/* The chunk of an array, with room for `cap` bytes; NULL: no memory.  `at`: its chunk until now; NULL: it
+ * had none. */
+static plim_arena_chunk *large_renew(plim_arena *a, plim_arena_chunk **at, const void *items,
+                                     uint64_t filled, uint64_t cap)
+{
+    plim_arena_chunk *fresh;
+    if (at && chunk_widen(at, cap))
+        return *at;
+    if (!(fresh = chunk_new(cap)))
+        return NULL;
+    if (filled)
+        memcpy(chunk_data(fresh), items, (size_t)filled);
+    if (at) {
+        plim_arena_chunk *old = *at;
+        *at = old->next;
+        old->next = NULL;
+        chunks_free(old);
+    }
+    fresh->next = a->large;
+    return a->large = fresh;
+}
+
+bool plim_arena_move_to(plim_arena *a, void **items, uint64_t n, uint32_t *cap, uint64_t size)
+{
+    uint64_t want = (uint64_t)*cap * 2, bytes, limit = a->limit ? a->limit : UINT64_MAX;
+    if (!plim_mul(want, size, &bytes) || bytes < CHUNK_LARGE || want > UINT32_MAX)
+        return plim_arena_grow_to(a, items, n, cap, size);
+    plim_arena_chunk **at = find_large(a, *items), *c = NULL;
+    uint64_t had = at ? (*at)->cap : 0;
+    a->calls++;
+    if (!plim_memory_fails() && !(a->fail_after && a->calls >= a->fail_after) &&
+        bytes - had <= limit - PLIM_MIN(a->used, limit))
+        c = large_renew(a, at, *items, n * size, bytes);
+    if (!c)
+        return no_memory() != NULL;
+    a->used += bytes - had;
+    *items = chunk_data(c);
+    *cap = (uint32_t)want;
+    return true;
+}
+
+bool plim_sort_items(void *items, uint64_t n, uint64_t size,
+                     int (*compare)(const void *, const void *))
+{
+    const char *item = items;
+    uint64_t in_order = 1;
+    while (in_order < n && compare(item, item + size) <= 0) {
+        item += size;
+        in_order++;
+    }
+    if (in_order >= n)
+        return true;
+    if (n * size > SIZE_MAX || !plim_memory_take(n * size)) {
+        plim_budget_failed();
+        return false;
+    }
+    qsort(items, (size_t)n, (size_t)size, compare);
+    plim_memory_give(n * size);
+    return true;
+}
+
 /* ---- map --------------------------------------------------------------- */
 
-/* Never 0.  Takes eight bytes at a time: names of tensors have about forty. */
-static uint32_t map_hash(plim_str s)
-{
-    uint64_t h = s.n, w = 0;
-    for (; s.n >= sizeof w; s.p += sizeof w, s.n -= sizeof w) {
-        memcpy(&w, s.p, sizeof w);
-        h = (h ^ w) * 0x9e3779b97f4a7c15ull;
-        h ^= h >> 32;
-    }
-    for (; s.n; s.p++, s.n--)
-        h = (h ^ (uint8_t)*s.p) * 1099511628211ull;
-    return (uint32_t)((h * 0x9e3779b97f4a7c15ull) >> 32) | 1;
-}
+/* Never 0. */
+static uint32_t map_hash(plim_str s) { return (uint32_t)plim_str_hash(s) | 1; }
 
 static plim_map_slot *map_slot(const plim_map *m, plim_str key, uint32_t hash)
 {

@@ -81,8 +81,11 @@ plim_status(plim_oom)(plim_err *err)
 
 plim_status plim_put_out(plim_put put, void *ud, plim_str text, plim_err *err)
 {
-    if (!text.n || put(ud, text.p, text.n) == 0)
-        return PLIM_OK;
+    return !text.n || put(ud, text.p, text.n) == 0 ? PLIM_OK : plim_unput(err);
+}
+
+plim_status plim_unput(plim_err *err)
+{
     return plim_fail(err, PLIM_EIO, 0, "the output could not be written");
 }
 

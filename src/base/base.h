@@ -159,6 +159,7 @@ plim_status plim_oom(plim_err *err); /* our own memory, not the modelled GPU */
 
 /* Hands text to the caller; PLIM_EIO if the caller's function reports a failure. */
 plim_status plim_put_out(plim_put put, void *ud, plim_str text, plim_err *err);
+plim_status plim_unput(plim_err *err); /* says so */
 
 /* Fills a struct of the caller that begins with its size: copies as much of `from` as it has
  * room for, and leaves that size as it is. */
@@ -178,11 +179,15 @@ void plim_memory_give(uint64_t bytes);
 typedef struct plim_budget {
     struct plim_budget *outer;
     uint64_t input, limit, held;
+    bool two;    /* on two inputs */
     bool over;   /* its own limit refused memory */
     bool failed; /* something else did */
 } plim_budget;
 #define PLIM_BUDGET_FREE UINT64_MAX
 void plim_budget_begin(plim_budget *b, uint64_t input);
+/* The same for work on two inputs together, after work on each, which has ended: what that still holds
+ * counts.  One without a limit is as large as what it holds. */
+void plim_budget_join(plim_budget *both, const plim_budget *a, const plim_budget *b);
 /* st, or PLIM_ENOMEM and in *err the limit that was met. */
 plim_status plim_budget_end(plim_budget *b, plim_status st, plim_err *err);
 void plim_budget_failed(void); /* memory could not be had */
@@ -201,6 +206,7 @@ typedef struct plim_arena_chunk plim_arena_chunk;
 typedef struct plim_arena {
     plim_arena_chunk *head;
     plim_arena_chunk *spare; /* empty chunks left by a reset */
+    plim_arena_chunk *large; /* one for each large array that grew by PLIM_GROW_ROOM */
     uint64_t used;           /* bytes handed out */
     uint64_t limit;          /* 0: none but the process's */
     uint64_t fail_after;     /* for tests: the number of the allocation that fails; 0: none */
@@ -238,6 +244,36 @@ plim_str plim_arena_vprintf(plim_arena *a, const char *fmt, va_list ap) PLIM_PRI
          ? true                                                                               \
          : (plim_arena_grow_to((a), (void **)&(items), (n), &(cap), sizeof *(items))))
 bool plim_arena_grow_to(plim_arena *a, void **items, uint64_t n, uint32_t *cap, uint64_t size);
+
+/* The same for an array that may have millions of items, which grew by nothing else: its old copy is
+ * given back, so that nothing may point into it. */
+#define PLIM_GROW_ROOM(a, items, n, cap)                                                      \
+    ((n) < (cap)                                                                              \
+         ? true                                                                               \
+         : (plim_arena_move_to((a), (void **)&(items), (n), &(cap), sizeof *(items))))
+bool plim_arena_move_to(plim_arena *a, void **items, uint64_t n, uint32_t *cap, uint64_t size);
+
+/* qsort, of what is not in order already; its own copy of the items counts as memory that is taken until
+ * it has sorted them.  false: it may not be taken. */
+bool plim_sort_items(void *items, uint64_t n, uint64_t size,
+                     int (*compare)(const void *, const void *));
+
+/* For tables; of texts that a file chose, two may have the same. */
+static inline uint64_t plim_str_hash(plim_str s)
+{
+    const uint64_t k = 0x9e3779b97f4a7c15ull;
+    uint64_t h = s.n, w = 0;
+    for (; s.n > sizeof w; s.p += sizeof w, s.n -= sizeof w) {
+        memcpy(&w, s.p, sizeof w);
+        h = (h ^ w) * k;
+        h ^= h >> 32;
+    }
+    w = 0;
+    if (s.n)
+        memcpy(&w, s.p, s.n);
+    h = (h ^ w) * k;
+    return h ^ h >> 32;
+}
 
 /* ---- string -> u32 map (names to ids) ---------------------------------- */
 
@@ -277,8 +313,11 @@ plim_status plim_file_read(plim_bytes *out, const char *path, plim_err *err);
 /* Brings b.p[at] to b.p[at + n - 1], which lie in b, into memory; b may be a part of the file's
  * bytes.  Any number of threads.  PLIM_EIO: the file has become shorter, or cannot be read. */
 plim_status plim_bytes_need(plim_bytes b, uint64_t at, uint64_t n, plim_err *err);
-/* For a reader that goes through bytes in order: the same, unless they end before *there, up to where the
- * reader has asked for all that it came by; asks for more at once. */
+/* Copies b.p[at] to b.p[at + n - 1], which lie in b, and keeps nothing of the file in memory that is not
+ * there already. */
+plim_status plim_bytes_copy(plim_bytes b, uint64_t at, uint64_t n, void *to, plim_err *err);
+/* For a reader that goes through bytes in order: as plim_bytes_need, unless they end before *there, up to
+ * where the reader has asked for all that it came by; asks for more at once. */
 plim_status plim_bytes_ahead(plim_bytes b, uint64_t *there, uint64_t at, uint64_t n,
                              plim_err *err);
 /* Takes a part of a text and returns how many of its bytes it is done with: the others come again, before

@@ -79,6 +79,16 @@ void plim_budget_begin(plim_budget *b, uint64_t input)
     budget = b;
 }
 
+void plim_budget_join(plim_budget *both, const plim_budget *a, const plim_budget *b)
+{
+    uint64_t of_a = a->input == PLIM_BUDGET_FREE ? a->held : a->input;
+    uint64_t of_b = b->input == PLIM_BUDGET_FREE ? b->held : b->input;
+    plim_budget_begin(both, PLIM_MIN(plim_sat_add(of_a, of_b), PLIM_BUDGET_FREE - 1));
+    both->two = true;
+    both->limit = plim_sat_add(both->limit, INPUT_FLOOR);
+    both->held = a->held + b->held;
+}
+
 void plim_budget_failed(void)
 {
     if (budget && !budget->over)
@@ -94,6 +104,12 @@ plim_status plim_budget_end(plim_budget *b, plim_status st, plim_err *err)
     if (!b->over && !b->failed)
         return st;
     plim_err_clear(err);
+    if (b->over && b->two)
+        return plim_fail(err, PLIM_ENOMEM, 0,
+                         "to compare these two takes more than %" PRIu64
+                         " MiB of memory, the limit for their size (a larger one: "
+                         "--memory-limit)",
+                         b->limit >> 20);
     if (b->over)
         return plim_fail(
             err, PLIM_ENOMEM, 0,

@@ -185,16 +185,11 @@ static struct plim_file *new_file(int fd, uint64_t n, const char *path)
     return NULL;
 }
 
-static plim_status read_block(struct plim_file *f, uint64_t from, uint64_t n, plim_err *err)
+static plim_status read_at(const struct plim_file *f, uint64_t from, uint64_t n, uint8_t *to,
+                           plim_err *err)
 {
-    if (plim_memory_fails() || !plim_memory_take(n))
-        return no_memory(err);
-    f->held += n;
-    if (!allow_block(f->p + from, n))
-        return no_memory(err);
     for (uint64_t done = 0; done < n;) {
-        ssize_t got =
-            pread(f->fd, f->p + from + done, (size_t)(n - done), (off_t)(from + done));
+        ssize_t got = pread(f->fd, to + done, (size_t)(n - done), (off_t)(from + done));
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
@@ -208,6 +203,15 @@ static plim_status read_block(struct plim_file *f, uint64_t from, uint64_t n, pl
         done += (uint64_t)got;
     }
     return PLIM_OK;
+}
+
+static plim_status read_block(struct plim_file *f, uint64_t from, uint64_t n, plim_err *err)
+{
+    if (plim_memory_fails() || !plim_memory_take(n))
+        return no_memory(err);
+    f->held += n;
+    return allow_block(f->p + from, n) ? read_at(f, from, n, f->p + from, err)
+                                       : no_memory(err);
 }
 
 /* Blocks [first, last), all of which are missing. */
@@ -245,6 +249,16 @@ plim_status plim_bytes_need(plim_bytes b, uint64_t at, uint64_t n, plim_err *err
     }
     unlock_file(f);
     return st;
+}
+
+plim_status plim_bytes_copy(plim_bytes b, uint64_t at, uint64_t n, void *to, plim_err *err)
+{
+    plim_assert(at <= b.n && n <= b.n - at);
+    if (b.file)
+        return read_at(b.file, (uint64_t)(b.p - b.file->p) + at, n, to, err);
+    if (n)
+        memcpy(to, b.p + at, (size_t)n);
+    return PLIM_OK;
 }
 
 /* Small files are read at once. */

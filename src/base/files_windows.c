@@ -143,6 +143,14 @@ plim_status plim_bytes_need(plim_bytes b, uint64_t at, uint64_t n, plim_err *err
     return PLIM_OK;
 }
 
+plim_status plim_bytes_copy(plim_bytes b, uint64_t at, uint64_t n, void *to, plim_err *err)
+{
+    (void)err;
+    if (n)
+        memcpy(to, b.p + at, (size_t)n);
+    return PLIM_OK;
+}
+
 plim_status plim_file_read(plim_bytes *out, const char *path, plim_err *err)
 {
     return plim_file_open(out, path, false, err);

@@ -118,10 +118,28 @@ plim_text plim_fmt_digits(double v)
 
 void plim_buf_init(plim_buf *b, plim_arena *a) { *b = (plim_buf){.arena = a}; }
 
+void plim_buf_put(plim_buf *b, plim_put put, void *ud)
+{
+    b->put = put;
+    b->ud = ud;
+}
+
+/* Puts out a piece that is large enough. */
+static void buf_flow(plim_buf *b)
+{
+    enum { PIECE = 64 << 10 };
+    if (!b->put || b->n < PIECE)
+        return;
+    b->unput |= b->put(b->ud, b->p, (size_t)b->n) != 0;
+    b->n = 0;
+}
+
 /* Makes room for `more` bytes and the NUL. */
 static bool buf_room(plim_buf *b, uint64_t more)
 {
     uint64_t need, cap;
+    if (b->unput)
+        return false;
     if (b->bad || !plim_add(b->n, more, &need) || !plim_add(need, 1, &need)) {
         b->bad = true;
         return false;
@@ -149,6 +167,7 @@ void plim_buf_add(plim_buf *b, plim_str s)
     memcpy(b->p + b->n, s.p, s.n);
     b->n += s.n;
     b->p[b->n] = '\0';
+    buf_flow(b);
 }
 
 void plim_buf_puts(plim_buf *b, const char *z) { plim_buf_add(b, plim_str_of(z)); }
@@ -171,6 +190,7 @@ void plim_buf_printf(plim_buf *b, const char *fmt, ...)
     else if (buf_room(b, (uint64_t)n)) {
         vsnprintf(b->p + b->n, (size_t)n + 1, fmt, again);
         b->n += (uint64_t)n;
+        buf_flow(b);
     }
     va_end(again);
     va_end(ap);

@@ -37,9 +37,16 @@ typedef struct plim_buf {
     uint64_t n;
     uint64_t cap;
     bool bad; /* the arena was full: later text is dropped */
+    plim_put
+        put; /* gets what has come together, piece by piece; NULL: all stays in the buffer */
+    void *ud;
+    bool unput; /* it failed: later text is dropped, too */
 } plim_buf;
 
 void plim_buf_init(plim_buf *b, plim_arena *a);
+/* From now on text is put out in pieces, so that it takes no memory; what is left at the end is the
+ * caller's to put. */
+void plim_buf_put(plim_buf *b, plim_put put, void *ud);
 void plim_buf_add(plim_buf *b, plim_str s);
 void plim_buf_puts(plim_buf *b, const char *z);
 void plim_buf_repeat(plim_buf *b, const char *z, uint64_t times);

@@ -5,6 +5,7 @@
 
 /* Traces inflate to 10 to 30 times their size; deflate allows 1032. */
 enum { MOST_TIMES = 200 };
+enum { PIECE = 64 << 10 };
 #define ALWAYS_ALLOWED (16ull << 20)
 
 bool plim_gzip_is(plim_bytes file)
@@ -24,27 +25,42 @@ plim_status plim_gzip_open(plim_gzip *g, plim_arena *a, plim_bytes file, plim_er
     *g = (plim_gzip){.file = file,
                      .stream = s,
                      .limit = plim_sat_add(plim_sat_mul(file.n, MOST_TIMES), ALWAYS_ALLOWED)};
-    if (!s)
+    if (file.file)
+        g->piece = PLIM_NEW_N(a, uint8_t, PIECE);
+    if (!s || (file.file && !g->piece))
         return plim_oom(err);
     s->zalloc = gzip_alloc;
     s->zfree = gzip_free;
     s->opaque = a;
-    s->next_in = (z_const Bytef *)(uintptr_t)file.p; /* read only, though not always const */
     return inflateInit2(s, MAX_WBITS + 16) == Z_OK ? PLIM_OK : plim_oom(err);
 }
 
 static uint64_t bytes_taken(const plim_gzip *g)
 {
     const z_stream *s = g->stream;
-    return (uint64_t)(s->next_in - g->file.p);
+    return g->next - s->avail_in;
+}
+
+static plim_status give_bytes(plim_gzip *g, plim_err *err)
+{
+    const uint64_t most = g->piece ? PIECE : 1u << 30; /* zlib uses 32-bit counts */
+    uint64_t n = PLIM_MIN(g->file.n - g->next, most);
+    z_stream *s = g->stream;
+    const uint8_t *p = g->piece ? g->piece : g->file.p + g->next;
+    plim_status st = g->piece ? plim_bytes_copy(g->file, g->next, n, g->piece, err) : PLIM_OK;
+    s->next_in = (z_const Bytef *)(uintptr_t)p; /* read only, though not always const */
+    s->avail_in = (uInt)n;
+    g->next += n;
+    return st;
 }
 
 /* One step of zlib; *over: nothing more will come. */
 static plim_status inflate_step(plim_gzip *g, bool *over, plim_err *err)
 {
-    const uint64_t step = 1u << 30; /* zlib uses 32-bit counts */
     z_stream *s = g->stream;
-    s->avail_in = (uInt)PLIM_MIN(g->file.n - bytes_taken(g), step);
+    plim_status st = s->avail_in ? PLIM_OK : give_bytes(g, err);
+    if (st)
+        return st;
     int rc = inflate(s, Z_NO_FLUSH);
     if (rc == Z_STREAM_END) { /* another member may follow */
         *over = bytes_taken(g) == g->file.n;

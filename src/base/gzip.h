@@ -1,4 +1,4 @@
-/* gzip.h -- a gzip file in memory, inflated piece by piece.
+/* gzip.h -- a gzip file, inflated piece by piece.
  *
  * Members follow one another as their concatenation, and the checksum of each is checked.  How
  * much may come out is limited in proportion to the file, so that a small file cannot cost
@@ -11,8 +11,10 @@
 
 typedef struct plim_gzip {
     plim_bytes file;
+    uint64_t next;         /* byte of the file that zlib has not got yet */
     uint64_t given, limit; /* bytes that came out; that may */
     void *stream;          /* of zlib */
+    uint8_t *piece;        /* of the file; NULL: all of it is in memory */
     bool cut;              /* the file ends within a member */
 } plim_gzip;
 

@@ -11,6 +11,8 @@
 /* Zeroed memory in large pages; NULL: there are none, so it has to come from the heap. */
 void *plim_os_pages(size_t bytes);
 void plim_os_pages_free(void *p, size_t bytes);
+/* Makes `was` bytes of such memory more, perhaps at another address; NULL: it cannot, and p is as it was. */
+void *plim_os_pages_more(void *p, size_t was, size_t bytes);
 
 /* The processors that are online, at least 1. */
 uint32_t plim_os_processors(void);

@@ -1,4 +1,5 @@
 /* os_posix.c -- pages, processors and memory of Linux, macOS and WASI: see os.h. */
+#define _GNU_SOURCE /* mremap */
 #include "base/os.h"
 
 #include <fcntl.h>
@@ -30,6 +31,17 @@ void *plim_os_pages(size_t bytes)
 }
 
 void plim_os_pages_free(void *p, size_t bytes) { munmap(p, bytes); }
+
+void *plim_os_pages_more(void *p, size_t was, size_t bytes)
+{
+#ifdef MREMAP_MAYMOVE
+    void *q = mremap(p, was, bytes, MREMAP_MAYMOVE);
+    return q == MAP_FAILED ? NULL : q;
+#else
+    (void)p, (void)was, (void)bytes;
+    return NULL;
+#endif
+}
 
 /* ---- processors -------------------------------------------------------- */
 
@@ -97,18 +109,19 @@ static uint64_t group_memory(void)
     return least;
 }
 
-static uint64_t own_limit(int which)
+/* `failed` is what getrlimit() returned: its first argument has another type with each C library. */
+static uint64_t own_limit(int failed, const struct rlimit *r)
 {
-    struct rlimit r;
-    return getrlimit(which, &r) != 0 || r.rlim_cur == RLIM_INFINITY ? UINT64_MAX
-                                                                    : (uint64_t)r.rlim_cur;
+    return failed || r->rlim_cur == RLIM_INFINITY ? UINT64_MAX : (uint64_t)r->rlim_cur;
 }
 
 uint64_t plim_os_memory(void)
 {
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     uint64_t all = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
-    const uint64_t limits[] = {group_memory(), own_limit(RLIMIT_AS), own_limit(RLIMIT_DATA)};
+    struct rlimit space, data;
+    const uint64_t limits[] = {group_memory(), own_limit(getrlimit(RLIMIT_AS, &space), &space),
+                               own_limit(getrlimit(RLIMIT_DATA, &data), &data)};
     for (size_t i = 0; i < PLIM_COUNT(limits); i++)
         all = PLIM_MIN(all, limits[i]);
     return all;

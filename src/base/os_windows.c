@@ -14,6 +14,12 @@ void *plim_os_pages(size_t bytes)
 
 void plim_os_pages_free(void *p, size_t bytes) { (void)p, (void)bytes; }
 
+void *plim_os_pages_more(void *p, size_t was, size_t bytes)
+{
+    (void)p, (void)was, (void)bytes;
+    return NULL;
+}
+
 /* ---- processors -------------------------------------------------------- */
 
 uint32_t plim_os_processors(void)

@@ -4,15 +4,19 @@
 #include <math.h>
 
 #include "base/json.h"
+#include "base/window.h"
 
 typedef struct pickle_vm {
     plim_pickle *out;
     plim_arena *arena;
     plim_err *err;
     plim_bytes b;
-    uint64_t at, base, start,
-        op_at;      /* next byte; of b in the file; of the pickle; of the op */
-    uint64_t there; /* see plim_bytes_ahead */
+    const uint8_t *p; /* those of its bytes that are there: from `from` on, n of them */
+    uint64_t from, n, at;
+    uint64_t base, start, op_at; /* of b in the file; in b, of the pickle and of the op */
+    uint64_t there;              /* see plim_bytes_ahead */
+    uint64_t most;               /* of `at` */
+    plim_window window;          /* with a sink */
     plim_pickle_value *stack, *memo;
     uint32_t *marks;
     uint32_t n_stack, cap_stack, n_memo, cap_memo, n_marks, cap_marks;
@@ -20,15 +24,47 @@ typedef struct pickle_vm {
     bool plain;      /* names of code are refused */
     const plim_pickle_sink *sink;
     plim_pickle_node *unused[PLIM_PICKLE_DICT + 1]; /* by kind: what a sink is done with */
+    plim_pickle_word **words;                       /* by hash; NULL: a free slot */
+    uint32_t n_words, cap_words;
 } pickle_vm;
 
-/* ---- the stack ------------------------------------------------------------------ */
+/* ---- the bytes ------------------------------------------------------------------ */
 
 static uint64_t pickle_place(const pickle_vm *vm) { return vm->base + vm->op_at; }
 
-static plim_status pickle_push(pickle_vm *vm, plim_pickle_value v)
+/* From the next one to the end of b. */
+static uint64_t pickle_left(const pickle_vm *vm) { return vm->b.n - vm->from - vm->at; }
+
+/* Brings n bytes from the next one on, or all that are left; moves vm->p. */
+static PLIM_COLD plim_status pickle_bring(pickle_vm *vm, uint64_t n)
 {
-    if (!PLIM_PUSH_ROOM(vm->arena, vm->stack, vm->n_stack, vm->cap_stack))
+    plim_status st = PLIM_OK;
+    n = PLIM_MIN(n, pickle_left(vm));
+    if (!vm->sink) {
+        st = plim_bytes_ahead(vm->b, &vm->there, vm->at, n, vm->err);
+        vm->n = vm->b.file ? vm->there : vm->b.n;
+        return st;
+    }
+    while (!st && vm->n - vm->at < n) {
+        st = plim_window_move(&vm->window, vm->at, vm->err);
+        vm->p = (const uint8_t *)vm->window.p;
+        vm->from = vm->window.base;
+        vm->n = vm->window.n;
+        vm->at = 0;
+    }
+    return st;
+}
+
+static inline plim_status pickle_ahead(pickle_vm *vm, uint64_t n)
+{
+    return vm->n - vm->at >= n ? PLIM_OK : pickle_bring(vm, n);
+}
+
+/* ---- the stack ------------------------------------------------------------------ */
+
+static inline plim_status pickle_push(pickle_vm *vm, plim_pickle_value v)
+{
+    if (!PLIM_GROW_ROOM(vm->arena, vm->stack, vm->n_stack, vm->cap_stack))
         return plim_oom(vm->err);
     vm->stack[vm->n_stack++] = v;
     return PLIM_OK;
@@ -137,12 +173,10 @@ static bool pickle_is_spent(plim_pickle_value v)
            !v.node->shared;
 }
 
-/* Shows a value to the sink before it is appended to a list. */
+/* Shows a dict to the sink. */
 static plim_status pickle_offer(pickle_vm *vm, plim_pickle_value list, plim_pickle_value *v)
 {
     plim_pickle_value dict = *v;
-    if (dict.kind != PLIM_PICKLE_DICT || list.kind != PLIM_PICKLE_LIST)
-        return PLIM_OK;
     plim_status st = vm->sink->take(vm->sink->ud, list.node, v, vm->err);
     if (st || v->kind == PLIM_PICKLE_DICT || dict.node->shared)
         return st;
@@ -150,6 +184,33 @@ static plim_status pickle_offer(pickle_vm *vm, plim_pickle_value list, plim_pick
         if (pickle_is_spent(dict.node->items[i]))
             pickle_forget(vm, dict.node->items[i], dict.node->items[i].node->meaning);
     pickle_forget(vm, dict, v->kind == PLIM_PICKLE_TAKEN ? v->i : 0);
+    return PLIM_OK;
+}
+
+static plim_status pickle_room(pickle_vm *vm, plim_pickle_node *to, uint32_t n)
+{
+    while (to->cap - to->n < n)
+        if (!plim_arena_grow_to(vm->arena, (void **)&to->items, to->n, &to->cap,
+                                sizeof *to->items))
+            return plim_oom(vm->err);
+    return PLIM_OK;
+}
+
+/* Appends items to a list, and shows dicts to the sink before. */
+static plim_status pickle_append(pickle_vm *vm, plim_pickle_value list, uint32_t n,
+                                 const plim_pickle_value *items)
+{
+    plim_pickle_node *to = list.node;
+    for (uint32_t i = 0; i < n; i++) {
+        plim_pickle_value v = items[i];
+        plim_status st = v.kind == PLIM_PICKLE_DICT ? pickle_offer(vm, list, &v) : PLIM_OK;
+        if (!st && v.kind && to->n == to->cap)
+            st = pickle_room(vm, to, 1);
+        if (st)
+            return st;
+        if (v.kind)
+            to->items[to->n++] = v;
+    }
     return PLIM_OK;
 }
 
@@ -165,17 +226,13 @@ static plim_status pickle_extend(pickle_vm *vm, plim_pickle_value to, uint32_t n
     }
     if (!fits || (pairs && n % 2))
         return pickle_misfit(vm, pairs ? "a dict and pairs for it" : "a list");
-    for (uint32_t i = 0; i < n; i++) {
-        plim_pickle_value v = items[i];
-        plim_status st = vm->sink ? pickle_offer(vm, to, &v) : PLIM_OK;
-        if (st)
-            return st;
-        if (v.kind == PLIM_PICKLE_ABSENT)
-            continue;
-        if (!PLIM_PUSH_ROOM(vm->arena, to.node->items, to.node->n, to.node->cap))
-            return plim_oom(vm->err);
-        to.node->items[to.node->n++] = v;
-    }
+    if (vm->sink && to.kind == PLIM_PICKLE_LIST)
+        return pickle_append(vm, to, n, items);
+    plim_status st = pickle_room(vm, to.node, n);
+    if (st || !n)
+        return st;
+    memcpy(to.node->items + to.node->n, items, n * sizeof *items);
+    to.node->n += n;
     return PLIM_OK;
 }
 
@@ -215,30 +272,71 @@ static plim_status pickle_push_call(pickle_vm *vm, plim_pickle_value fn,
     return pickle_push(vm, v);
 }
 
-/* ---- opcodes ---------------------------------------------------------------------- */
+/* ---- texts ------------------------------------------------------------------------ */
 
-typedef enum pickle_form { /* the operands of an opcode */
-                           FORM_NOTHING,
-                           FORM_U1,
-                           FORM_U2,
-                           FORM_I4,
-                           FORM_U4,
-                           FORM_U8,
-                           FORM_F8,     /* big-endian */
-                           FORM_LINE,   /* up to a newline */
-                           FORM_LINES,  /* two of them */
-                           FORM_BYTES1, /* a length of that many bytes, then the data */
-                           FORM_BYTES4,
-                           FORM_BYTES8,
-} pickle_form;
+static bool words_grow(pickle_vm *vm)
+{
+    uint64_t cap = vm->cap_words ? (uint64_t)vm->cap_words * 2 : 256;
+    plim_pickle_word **fresh =
+        cap <= 1u << 31 ? PLIM_NEW_N(vm->arena, plim_pickle_word *, cap) : NULL;
+    if (!fresh)
+        return false;
+    for (uint32_t i = 0; i < vm->cap_words; i++) {
+        uint64_t k = vm->words[i] ? vm->words[i]->hash & (cap - 1) : 0;
+        while (vm->words[i] && fresh[k])
+            k = (k + 1) & (cap - 1);
+        if (vm->words[i])
+            fresh[k] = vm->words[i];
+    }
+    vm->words = fresh;
+    vm->cap_words = (uint32_t)cap;
+    return true;
+}
+
+/* The one word for this text, which the window forgets; NULL: no memory. */
+static plim_pickle_word *pickle_word(pickle_vm *vm, plim_str s)
+{
+    uint32_t hash = (uint32_t)plim_str_hash(s);
+    if (vm->n_words * 2ull >= vm->cap_words && !words_grow(vm))
+        return NULL;
+    plim_pickle_word **at = &vm->words[hash & (vm->cap_words - 1)];
+    while (*at &&
+           ((*at)->hash != hash || (*at)->n != s.n || memcmp((*at)->text, s.p, s.n) != 0))
+        if (++at == vm->words + vm->cap_words)
+            at = vm->words;
+    if (*at)
+        return *at;
+    plim_pickle_word *w = plim_arena_new(vm->arena, sizeof *w + s.n + 1, 1);
+    if (!w)
+        return NULL;
+    w->n = (uint32_t)s.n;
+    w->hash = hash;
+    memcpy(w->text, s.p, s.n);
+    vm->n_words++;
+    return *at = w;
+}
+
+static inline plim_status pickle_push_text(pickle_vm *vm, plim_pickle_value v,
+                                           plim_pickle_kind kind)
+{
+    v.kind = kind;
+    if (vm->sink) {
+        const plim_pickle_word *w = pickle_word(vm, (plim_str){v.p, v.n});
+        if (!w)
+            return plim_oom(vm->err);
+        v.p = w->text;
+    }
+    return pickle_push(vm, v);
+}
+
+/* ---- opcodes ---------------------------------------------------------------------- */
 
 typedef struct pickle_arg {
     uint64_t u; /* I4 is sign-extended */
     plim_pickle_value s, s2;
 } pickle_arg;
 
-/* `how` is specific to the opcode, from the table below. */
-typedef plim_status pickle_run(pickle_vm *vm, const pickle_arg *arg, int how);
+/* Each `op_`: `how` is specific to the opcode, from the list below. */
 
 static plim_status op_nothing(pickle_vm *vm, const pickle_arg *arg, int how)
 {
@@ -271,7 +369,7 @@ static plim_status op_constant(pickle_vm *vm, const pickle_arg *arg, int how)
     return pickle_push(vm, (plim_pickle_value){.kind = PLIM_PICKLE_BOOL, .i = how});
 }
 
-static plim_status op_int(pickle_vm *vm, const pickle_arg *arg, int how)
+static inline plim_status op_int(pickle_vm *vm, const pickle_arg *arg, int how)
 {
     (void)how;
     return pickle_push(vm, pickle_int((int64_t)arg->u));
@@ -285,11 +383,9 @@ static plim_status op_float(pickle_vm *vm, const pickle_arg *arg, int how)
     return pickle_push(vm, v);
 }
 
-static plim_status op_text(pickle_vm *vm, const pickle_arg *arg, int how)
+static inline plim_status op_text(pickle_vm *vm, const pickle_arg *arg, int how)
 {
-    plim_pickle_value v = arg->s;
-    v.kind = (plim_pickle_kind)how;
-    return pickle_push(vm, v);
+    return pickle_push_text(vm, arg->s, (plim_pickle_kind)how);
 }
 
 /* 'a' or "a" of protocol 0, in the form of repr(). */
@@ -301,7 +397,7 @@ static plim_status op_quoted(pickle_vm *vm, const pickle_arg *arg, int how)
         return pickle_misfit(vm, "a string in quotes");
     v.p++;
     v.n -= 2;
-    return pickle_push(vm, v);
+    return pickle_push_text(vm, v, PLIM_PICKLE_STR);
 }
 
 static plim_status op_long(pickle_vm *vm, const pickle_arg *arg, int how)
@@ -309,9 +405,8 @@ static plim_status op_long(pickle_vm *vm, const pickle_arg *arg, int how)
     (void)how;
     plim_pickle_value v = arg->s;
     uint64_t u = v.n && v.p[v.n - 1] < 0 ? UINT64_MAX : 0; /* the sign */
-    v.kind = PLIM_PICKLE_LONG;
     if (v.n > sizeof u)
-        return pickle_push(vm, v);
+        return pickle_push_text(vm, v, PLIM_PICKLE_LONG);
     for (uint32_t i = v.n; i-- > 0;)
         u = u << 8 | (uint8_t)v.p[i];
     return pickle_push(vm, pickle_int((int64_t)u));
@@ -333,8 +428,7 @@ static plim_status op_digits(pickle_vm *vm, const pickle_arg *arg, int how)
         return pickle_push(vm, pickle_int(i));
     if (none.code != PLIM_ERANGE)
         return pickle_misfit(vm, "digits");
-    v.kind = PLIM_PICKLE_LONG;
-    return pickle_push(vm, v);
+    return pickle_push_text(vm, v, PLIM_PICKLE_LONG);
 }
 
 static plim_status op_decimal(pickle_vm *vm, const pickle_arg *arg, int how)
@@ -358,10 +452,10 @@ static plim_status op_decimal(pickle_vm *vm, const pickle_arg *arg, int how)
     return pickle_misfit(vm, "a number");
 }
 
-static plim_status op_mark(pickle_vm *vm, const pickle_arg *arg, int how)
+static inline plim_status op_mark(pickle_vm *vm, const pickle_arg *arg, int how)
 {
     (void)arg, (void)how;
-    if (!PLIM_PUSH_ROOM(vm->arena, vm->marks, vm->n_marks, vm->cap_marks))
+    if (!PLIM_GROW_ROOM(vm->arena, vm->marks, vm->n_marks, vm->cap_marks))
         return plim_oom(vm->err);
     vm->marks[vm->n_marks++] = vm->n_stack;
     return PLIM_OK;
@@ -399,7 +493,7 @@ static plim_status op_tuple(pickle_vm *vm, const pickle_arg *arg, int how)
              : pickle_underflow(vm);
 }
 
-static plim_status op_empty(pickle_vm *vm, const pickle_arg *arg, int how)
+static inline plim_status op_empty(pickle_vm *vm, const pickle_arg *arg, int how)
 {
     (void)arg;
     return pickle_push_made(vm, (plim_pickle_kind)how, 0, NULL);
@@ -426,7 +520,7 @@ static plim_status op_put_in(pickle_vm *vm, const pickle_arg *arg, int how)
 }
 
 /* Likewise for all values above the mark. */
-static plim_status op_put_all(pickle_vm *vm, const pickle_arg *arg, int how)
+static inline plim_status op_put_all(pickle_vm *vm, const pickle_arg *arg, int how)
 {
     (void)arg;
     uint32_t n = 0;
@@ -435,19 +529,19 @@ static plim_status op_put_all(pickle_vm *vm, const pickle_arg *arg, int how)
                                  : pickle_underflow(vm);
 }
 
-static plim_status op_put(pickle_vm *vm, const pickle_arg *arg, int how)
+static inline plim_status op_put(pickle_vm *vm, const pickle_arg *arg, int how)
 {
     uint64_t id = how ? vm->n_puts : arg->u;
     if (!pickle_above(vm))
         return pickle_underflow(vm);
     /* writers count from 0 or 1, so an entry with this number needs at least as many
      * opcodes */
-    if (id > vm->at - vm->start)
+    if (id > vm->from + vm->at - vm->start)
         return plim_fail(vm->err, PLIM_EFORMAT, pickle_place(vm),
                          "pickle has memo entry %" PRIu64 " after only %" PRIu64 " bytes", id,
-                         vm->at - vm->start);
+                         vm->from + vm->at - vm->start);
     while (vm->n_memo <= id) {
-        if (!PLIM_PUSH_ROOM(vm->arena, vm->memo, vm->n_memo, vm->cap_memo))
+        if (!PLIM_GROW_ROOM(vm->arena, vm->memo, vm->n_memo, vm->cap_memo))
             return plim_oom(vm->err);
         vm->memo[vm->n_memo++] = (plim_pickle_value){0};
     }
@@ -460,7 +554,7 @@ static plim_status op_put(pickle_vm *vm, const pickle_arg *arg, int how)
     return PLIM_OK;
 }
 
-static plim_status op_get(pickle_vm *vm, const pickle_arg *arg, int how)
+static inline plim_status op_get(pickle_vm *vm, const pickle_arg *arg, int how)
 {
     (void)how;
     if (arg->u >= vm->n_memo || vm->memo[arg->u].kind == PLIM_PICKLE_ABSENT)
@@ -550,137 +644,117 @@ static plim_status op_build(pickle_vm *vm, const pickle_arg *arg, int how)
     return PLIM_OK;
 }
 
-#define OP_STOP '.'
-
-typedef struct pickle_op {
-    const char *name; /* NULL: no such opcode */
-    pickle_form form;
-    pickle_run *run;
-    int how;
-} pickle_op;
-
-/* By the opcode's byte. */
+/* Every opcode: its byte, its name, the form of its operands, what it does, `how`, and whether it names code
+ * or makes Python run some. */
 /* clang-format off */
-static const pickle_op pickle_ops[256] = {
-    [0x80] = {"PROTO", FORM_U1, op_proto, 5},
-    [0x95] = {"FRAME", FORM_U8, op_nothing, 0},
-    ['.']  = {"STOP", FORM_NOTHING, op_nothing, 0},
-
-    ['N']  = {"NONE", FORM_NOTHING, op_constant, 2},
-    [0x88] = {"NEWTRUE", FORM_NOTHING, op_constant, 1},
-    [0x89] = {"NEWFALSE", FORM_NOTHING, op_constant, 0},
-    ['I']  = {"INT", FORM_LINE, op_digits, 0},
-    ['L']  = {"LONG", FORM_LINE, op_digits, 1},
-    ['J']  = {"BININT", FORM_I4, op_int, 0},
-    ['K']  = {"BININT1", FORM_U1, op_int, 0},
-    ['M']  = {"BININT2", FORM_U2, op_int, 0},
-    [0x8a] = {"LONG1", FORM_BYTES1, op_long, 0},
-    [0x8b] = {"LONG4", FORM_BYTES4, op_long, 0},
-    ['F']  = {"FLOAT", FORM_LINE, op_decimal, 0},
-    ['G']  = {"BINFLOAT", FORM_F8, op_float, 0},
-
-    ['S']  = {"STRING", FORM_LINE, op_quoted, 0},
-    ['T']  = {"BINSTRING", FORM_BYTES4, op_text, PLIM_PICKLE_STR},
-    ['U']  = {"SHORT_BINSTRING", FORM_BYTES1, op_text, PLIM_PICKLE_STR},
-    ['V']  = {"UNICODE", FORM_LINE, op_text, PLIM_PICKLE_STR},
-    ['X']  = {"BINUNICODE", FORM_BYTES4, op_text, PLIM_PICKLE_STR},
-    [0x8c] = {"SHORT_BINUNICODE", FORM_BYTES1, op_text, PLIM_PICKLE_STR},
-    [0x8d] = {"BINUNICODE8", FORM_BYTES8, op_text, PLIM_PICKLE_STR},
-    ['B']  = {"BINBYTES", FORM_BYTES4, op_text, PLIM_PICKLE_BYTES},
-    ['C']  = {"SHORT_BINBYTES", FORM_BYTES1, op_text, PLIM_PICKLE_BYTES},
-    [0x8e] = {"BINBYTES8", FORM_BYTES8, op_text, PLIM_PICKLE_BYTES},
-    [0x96] = {"BYTEARRAY8", FORM_BYTES8, op_text, PLIM_PICKLE_BYTES},
-    [0x97] = {"NEXT_BUFFER", FORM_NOTHING, op_refused, 1},
-    [0x98] = {"READONLY_BUFFER", FORM_NOTHING, op_refused, 1},
-
-    ['(']  = {"MARK", FORM_NOTHING, op_mark, 0},
-    ['0']  = {"POP", FORM_NOTHING, op_pop, 0},
-    ['1']  = {"POP_MARK", FORM_NOTHING, op_pop, 1},
-    ['2']  = {"DUP", FORM_NOTHING, op_dup, 0},
-    ['p']  = {"PUT", FORM_LINE, op_memo_text, 0},
-    ['q']  = {"BINPUT", FORM_U1, op_put, 0},
-    ['r']  = {"LONG_BINPUT", FORM_U4, op_put, 0},
-    [0x94] = {"MEMOIZE", FORM_NOTHING, op_put, 1},
-    ['g']  = {"GET", FORM_LINE, op_memo_text, 1},
-    ['h']  = {"BINGET", FORM_U1, op_get, 0},
-    ['j']  = {"LONG_BINGET", FORM_U4, op_get, 0},
-
-    [')']  = {"EMPTY_TUPLE", FORM_NOTHING, op_tuple, 0},
-    [0x85] = {"TUPLE1", FORM_NOTHING, op_tuple, 1},
-    [0x86] = {"TUPLE2", FORM_NOTHING, op_tuple, 2},
-    [0x87] = {"TUPLE3", FORM_NOTHING, op_tuple, 3},
-    ['t']  = {"TUPLE", FORM_NOTHING, op_gather, PLIM_PICKLE_TUPLE},
-    [']']  = {"EMPTY_LIST", FORM_NOTHING, op_empty, PLIM_PICKLE_LIST},
-    ['l']  = {"LIST", FORM_NOTHING, op_gather, PLIM_PICKLE_LIST},
-    ['}']  = {"EMPTY_DICT", FORM_NOTHING, op_empty, PLIM_PICKLE_DICT},
-    ['d']  = {"DICT", FORM_NOTHING, op_gather, PLIM_PICKLE_DICT},
-    [0x8f] = {"EMPTY_SET", FORM_NOTHING, op_empty, PLIM_PICKLE_SET},
-    [0x91] = {"FROZENSET", FORM_NOTHING, op_gather, PLIM_PICKLE_SET},
-    ['a']  = {"APPEND", FORM_NOTHING, op_put_in, 1},
-    ['e']  = {"APPENDS", FORM_NOTHING, op_put_all, 1},
-    ['s']  = {"SETITEM", FORM_NOTHING, op_put_in, 2},
-    ['u']  = {"SETITEMS", FORM_NOTHING, op_put_all, 2},
-    [0x90] = {"ADDITEMS", FORM_NOTHING, op_put_all, 1},
-
-    ['c']  = {"GLOBAL", FORM_LINES, op_global, 0},
-    [0x93] = {"STACK_GLOBAL", FORM_NOTHING, op_global, 1},
-    [0x82] = {"EXT1", FORM_U1, op_refused, 0},
-    [0x83] = {"EXT2", FORM_U2, op_refused, 0},
-    [0x84] = {"EXT4", FORM_I4, op_refused, 0},
-    ['P']  = {"PERSID", FORM_LINE, op_persistent, 0},
-    ['Q']  = {"BINPERSID", FORM_NOTHING, op_persistent, 1},
-    ['R']  = {"REDUCE", FORM_NOTHING, op_call, 2},
-    [0x81] = {"NEWOBJ", FORM_NOTHING, op_call, 2},
-    [0x92] = {"NEWOBJ_EX", FORM_NOTHING, op_call, 3},
-    ['i']  = {"INST", FORM_LINES, op_instance, 0},
-    ['o']  = {"OBJ", FORM_NOTHING, op_instance, 1},
-    ['b']  = {"BUILD", FORM_NOTHING, op_build, 0},
-};
-/* clang-format on */
-
-/* Opcodes that name code, or make Python run some. */
-/* clang-format off */
-static const bool names_code[256] = {
-    ['c'] = true, [0x93] = true, ['P'] = true, ['Q'] = true, ['R'] = true,
-    [0x81] = true, [0x92] = true, ['i'] = true, ['o'] = true, ['b'] = true,
-};
+#define PICKLE_OPS(X) \
+    X(0x80, PROTO, U1, op_proto, 5, false)                                                    \
+    X(0x95, FRAME, U8, op_nothing, 0, false)                                                  \
+    X('.', STOP, NOTHING, op_nothing, 0, false)                                               \
+                                                                                              \
+    X('N', NONE, NOTHING, op_constant, 2, false)                                              \
+    X(0x88, NEWTRUE, NOTHING, op_constant, 1, false)                                          \
+    X(0x89, NEWFALSE, NOTHING, op_constant, 0, false)                                         \
+    X('I', INT, LINE, op_digits, 0, false)                                                    \
+    X('L', LONG, LINE, op_digits, 1, false)                                                   \
+    X('J', BININT, I4, op_int, 0, false)                                                      \
+    X('K', BININT1, U1, op_int, 0, false)                                                     \
+    X('M', BININT2, U2, op_int, 0, false)                                                     \
+    X(0x8a, LONG1, BYTES1, op_long, 0, false)                                                 \
+    X(0x8b, LONG4, BYTES4, op_long, 0, false)                                                 \
+    X('F', FLOAT, LINE, op_decimal, 0, false)                                                 \
+    X('G', BINFLOAT, F8, op_float, 0, false)                                                  \
+                                                                                              \
+    X('S', STRING, LINE, op_quoted, 0, false)                                                 \
+    X('T', BINSTRING, BYTES4, op_text, PLIM_PICKLE_STR, false)                                \
+    X('U', SHORT_BINSTRING, BYTES1, op_text, PLIM_PICKLE_STR, false)                          \
+    X('V', UNICODE, LINE, op_text, PLIM_PICKLE_STR, false)                                    \
+    X('X', BINUNICODE, BYTES4, op_text, PLIM_PICKLE_STR, false)                               \
+    X(0x8c, SHORT_BINUNICODE, BYTES1, op_text, PLIM_PICKLE_STR, false)                        \
+    X(0x8d, BINUNICODE8, BYTES8, op_text, PLIM_PICKLE_STR, false)                             \
+    X('B', BINBYTES, BYTES4, op_text, PLIM_PICKLE_BYTES, false)                               \
+    X('C', SHORT_BINBYTES, BYTES1, op_text, PLIM_PICKLE_BYTES, false)                         \
+    X(0x8e, BINBYTES8, BYTES8, op_text, PLIM_PICKLE_BYTES, false)                             \
+    X(0x96, BYTEARRAY8, BYTES8, op_text, PLIM_PICKLE_BYTES, false)                            \
+    X(0x97, NEXT_BUFFER, NOTHING, op_refused, 1, false)                                       \
+    X(0x98, READONLY_BUFFER, NOTHING, op_refused, 1, false)                                   \
+                                                                                              \
+    X('(', MARK, NOTHING, op_mark, 0, false)                                                  \
+    X('0', POP, NOTHING, op_pop, 0, false)                                                    \
+    X('1', POP_MARK, NOTHING, op_pop, 1, false)                                               \
+    X('2', DUP, NOTHING, op_dup, 0, false)                                                    \
+    X('p', PUT, LINE, op_memo_text, 0, false)                                                 \
+    X('q', BINPUT, U1, op_put, 0, false)                                                      \
+    X('r', LONG_BINPUT, U4, op_put, 0, false)                                                 \
+    X(0x94, MEMOIZE, NOTHING, op_put, 1, false)                                               \
+    X('g', GET, LINE, op_memo_text, 1, false)                                                 \
+    X('h', BINGET, U1, op_get, 0, false)                                                      \
+    X('j', LONG_BINGET, U4, op_get, 0, false)                                                 \
+                                                                                              \
+    X(')', EMPTY_TUPLE, NOTHING, op_tuple, 0, false)                                          \
+    X(0x85, TUPLE1, NOTHING, op_tuple, 1, false)                                              \
+    X(0x86, TUPLE2, NOTHING, op_tuple, 2, false)                                              \
+    X(0x87, TUPLE3, NOTHING, op_tuple, 3, false)                                              \
+    X('t', TUPLE, NOTHING, op_gather, PLIM_PICKLE_TUPLE, false)                               \
+    X(']', EMPTY_LIST, NOTHING, op_empty, PLIM_PICKLE_LIST, false)                            \
+    X('l', LIST, NOTHING, op_gather, PLIM_PICKLE_LIST, false)                                 \
+    X('}', EMPTY_DICT, NOTHING, op_empty, PLIM_PICKLE_DICT, false)                            \
+    X('d', DICT, NOTHING, op_gather, PLIM_PICKLE_DICT, false)                                 \
+    X(0x8f, EMPTY_SET, NOTHING, op_empty, PLIM_PICKLE_SET, false)                             \
+    X(0x91, FROZENSET, NOTHING, op_gather, PLIM_PICKLE_SET, false)                            \
+    X('a', APPEND, NOTHING, op_put_in, 1, false)                                              \
+    X('e', APPENDS, NOTHING, op_put_all, 1, false)                                            \
+    X('s', SETITEM, NOTHING, op_put_in, 2, false)                                             \
+    X('u', SETITEMS, NOTHING, op_put_all, 2, false)                                           \
+    X(0x90, ADDITEMS, NOTHING, op_put_all, 1, false)                                          \
+                                                                                              \
+    X('c', GLOBAL, LINES, op_global, 0, true)                                                 \
+    X(0x93, STACK_GLOBAL, NOTHING, op_global, 1, true)                                        \
+    X(0x82, EXT1, U1, op_refused, 0, false)                                                   \
+    X(0x83, EXT2, U2, op_refused, 0, false)                                                   \
+    X(0x84, EXT4, I4, op_refused, 0, false)                                                   \
+    X('P', PERSID, LINE, op_persistent, 0, true)                                              \
+    X('Q', BINPERSID, NOTHING, op_persistent, 1, true)                                        \
+    X('R', REDUCE, NOTHING, op_call, 2, true)                                                 \
+    X(0x81, NEWOBJ, NOTHING, op_call, 2, true)                                                \
+    X(0x92, NEWOBJ_EX, NOTHING, op_call, 3, true)                                             \
+    X('i', INST, LINES, op_instance, 0, true)                                                 \
+    X('o', OBJ, NOTHING, op_instance, 1, true)                                                \
+    X('b', BUILD, NOTHING, op_build, 0, true)
 /* clang-format on */
 
 /* ---- reading -------------------------------------------------------------------------- */
 
-static plim_status pickle_cut(const pickle_vm *vm, const pickle_op *op, uint64_t want)
+static PLIM_COLD plim_status pickle_cut(const pickle_vm *vm, const char *op, uint64_t want)
 {
     return plim_fail(vm->err, PLIM_EFORMAT, pickle_place(vm),
                      "pickle is truncated: %s at byte %" PRIu64 " needs %" PRIu64
                      " bytes, %" PRIu64 " are left",
-                     op->name, pickle_place(vm), want, vm->b.n - vm->at);
+                     op, pickle_place(vm), want, pickle_left(vm));
 }
 
-static plim_status pickle_ahead(pickle_vm *vm, uint64_t n)
+/* Little-endian. */
+static inline plim_status pickle_number(pickle_vm *vm, const char *op, uint32_t n, uint64_t *u)
 {
-    return plim_bytes_ahead(vm->b, &vm->there, vm->at, n, vm->err);
-}
-
-static plim_status pickle_number(pickle_vm *vm, const pickle_op *op, uint32_t n, uint64_t *u)
-{
-    if (vm->b.n - vm->at < n)
-        return pickle_cut(vm, op, n);
-    plim_status st = pickle_ahead(vm, n);
-    if (st)
-        return st;
+    if (vm->n - vm->at < n) { /* an opcode's first bytes have been asked for */
+        plim_status st = pickle_bring(vm, n);
+        if (st || vm->n - vm->at < n)
+            return st ? st : pickle_cut(vm, op, n);
+    }
+    const uint8_t *p = vm->p + vm->at;
     *u = 0;
     for (uint32_t i = n; i-- > 0;)
-        *u = *u << 8 | vm->b.p[vm->at + i];
+        *u = *u << 8 | p[i];
     vm->at += n;
     return PLIM_OK;
 }
 
-static plim_status pickle_bytes(pickle_vm *vm, const pickle_op *op, uint32_t length,
-                                plim_pickle_value *out)
+static inline plim_status pickle_bytes(pickle_vm *vm, const char *op, uint32_t length,
+                                       plim_pickle_value *out)
 {
     uint64_t n = 0;
     plim_status st = pickle_number(vm, op, length, &n);
-    if (st || n > vm->b.n - vm->at)
+    if (st || n > pickle_left(vm))
         return st ? st : pickle_cut(vm, op, n);
     if (n > PLIM_PICKLE_MAX_BYTES)
         return plim_fail(vm->err, PLIM_EUNSUPPORTED, pickle_place(vm),
@@ -689,70 +763,118 @@ static plim_status pickle_bytes(pickle_vm *vm, const pickle_op *op, uint32_t len
     if ((st = pickle_ahead(vm, n)) != PLIM_OK)
         return st;
     *out = (plim_pickle_value){
-        .kind = PLIM_PICKLE_STR, .n = (uint32_t)n, .p = (const char *)vm->b.p + vm->at};
+        .kind = PLIM_PICKLE_STR, .n = (uint32_t)n, .p = (const char *)vm->p + vm->at};
     vm->at += n;
     return PLIM_OK;
 }
 
-static plim_status pickle_line(pickle_vm *vm, const pickle_op *op, plim_pickle_value *out)
+/* The length of the line that begins `skip` bytes after the next one, with its end. */
+static plim_status pickle_line_end(pickle_vm *vm, const char *op, uint64_t skip,
+                                   uint64_t *length)
 {
-    uint64_t room = PLIM_MIN(vm->b.n - vm->at, PLIM_PICKLE_MAX_BYTES), part = 256;
-    const uint8_t *p = vm->b.p + vm->at, *end = NULL;
+    uint64_t room = PLIM_MIN(pickle_left(vm) - skip, PLIM_PICKLE_MAX_BYTES), part = 256;
+    const uint8_t *end = NULL;
+    *length = 0;
     for (uint64_t seen = 0; seen < room && !end; part *= 4) { /* lines are short, mostly */
         part = PLIM_MIN(part, room - seen);
-        plim_status st = pickle_ahead(vm, seen + part);
+        plim_status st = pickle_ahead(vm, skip + seen + part);
         if (st)
             return st;
-        end = memchr(p + seen, '\n', (size_t)part);
+        const uint8_t *p = vm->p + vm->at + skip + seen;
+        end = memchr(p, '\n', (size_t)part);
+        *length += end ? (uint64_t)(end - p) + 1 : part;
         seen += part;
     }
-    if (!end)
-        return plim_fail(vm->err, PLIM_EFORMAT, pickle_place(vm),
-                         "pickle is truncated: %s at byte %" PRIu64 " has no end of line",
-                         op->name, pickle_place(vm));
-    uint64_t n = (uint64_t)(end - p);
-    vm->at += n + 1;
-    n -= n && end[-1] == '\r';
-    *out =
-        (plim_pickle_value){.kind = PLIM_PICKLE_STR, .n = (uint32_t)n, .p = (const char *)p};
+    return end ? PLIM_OK
+               : plim_fail(vm->err, PLIM_EFORMAT, pickle_place(vm),
+                           "pickle is truncated: %s at byte %" PRIu64 " has no end of line",
+                           op, pickle_place(vm));
+}
+
+static void pickle_take_line(pickle_vm *vm, uint64_t length, plim_pickle_value *out)
+{
+    const char *p = (const char *)vm->p + vm->at;
+    uint64_t n = length - 1;
+    vm->at += length;
+    n -= n && p[n - 1] == '\r';
+    *out = (plim_pickle_value){.kind = PLIM_PICKLE_STR, .n = (uint32_t)n, .p = p};
+}
+
+/* ---- the forms of operands -------------------------------------------------------------- */
+
+static inline plim_status read_NOTHING(pickle_vm *vm, const char *op, pickle_arg *arg)
+{
+    (void)vm, (void)op, (void)arg;
     return PLIM_OK;
 }
 
-static plim_status pickle_argument(pickle_vm *vm, const pickle_op *op, pickle_arg *arg)
-{
-    plim_status st = PLIM_OK;
-    switch (op->form) {
-    case FORM_NOTHING: break;
-    case FORM_U1: return pickle_number(vm, op, 1, &arg->u);
-    case FORM_U2: return pickle_number(vm, op, 2, &arg->u);
-    case FORM_U4: return pickle_number(vm, op, 4, &arg->u);
-    case FORM_U8: return pickle_number(vm, op, 8, &arg->u);
-    case FORM_I4:
-        st = pickle_number(vm, op, 4, &arg->u);
-        arg->u = (uint64_t)(int64_t)(int32_t)(uint32_t)arg->u;
-        break;
-    case FORM_F8:
-        st = pickle_number(vm, op, 8, &arg->u);
-        for (uint64_t u = arg->u, i = 0; i < 8; i++, u >>= 8)
-            arg->u = arg->u << 8 | (u & 0xff);
-        break;
-    case FORM_LINE: return pickle_line(vm, op, &arg->s);
-    case FORM_LINES:
-        st = pickle_line(vm, op, &arg->s);
-        return st ? st : pickle_line(vm, op, &arg->s2);
-    case FORM_BYTES1: return pickle_bytes(vm, op, 1, &arg->s);
-    case FORM_BYTES4: return pickle_bytes(vm, op, 4, &arg->s);
-    case FORM_BYTES8: return pickle_bytes(vm, op, 8, &arg->s);
+#define READ_NUMBER(form, n)                                                                  \
+    static inline plim_status read_##form(pickle_vm *vm, const char *op, pickle_arg *arg)     \
+    {                                                                                         \
+        return pickle_number(vm, op, n, &arg->u);                                             \
     }
+READ_NUMBER(U1, 1)
+READ_NUMBER(U2, 2)
+READ_NUMBER(U4, 4)
+READ_NUMBER(U8, 8)
+
+static inline plim_status read_I4(pickle_vm *vm, const char *op, pickle_arg *arg)
+{
+    plim_status st = pickle_number(vm, op, 4, &arg->u);
+    arg->u = (uint64_t)(int64_t)(int32_t)(uint32_t)arg->u;
     return st;
 }
 
+/* Big-endian. */
+static plim_status read_F8(pickle_vm *vm, const char *op, pickle_arg *arg)
+{
+    plim_status st = pickle_number(vm, op, 8, &arg->u);
+    for (uint64_t u = arg->u, i = 0; i < 8; i++, u >>= 8)
+        arg->u = arg->u << 8 | (u & 0xff);
+    return st;
+}
+
+/* A length of that many bytes, then the data. */
+#define READ_BYTES(form, n)                                                                   \
+    static inline plim_status read_##form(pickle_vm *vm, const char *op, pickle_arg *arg)     \
+    {                                                                                         \
+        return pickle_bytes(vm, op, n, &arg->s);                                              \
+    }
+READ_BYTES(BYTES1, 1)
+READ_BYTES(BYTES4, 4)
+READ_BYTES(BYTES8, 8)
+
+static plim_status read_LINE(pickle_vm *vm, const char *op, pickle_arg *arg)
+{
+    uint64_t length;
+    plim_status st = pickle_line_end(vm, op, 0, &length);
+    if (!st)
+        pickle_take_line(vm, length, &arg->s);
+    return st;
+}
+
+/* Two of them. */
+static plim_status read_LINES(pickle_vm *vm, const char *op, pickle_arg *arg)
+{
+    uint64_t first, second;
+    plim_status st = pickle_line_end(vm, op, 0, &first);
+    if (!st)
+        st = pickle_line_end(vm, op, first, &second);
+    if (st)
+        return st;
+    pickle_take_line(vm, first, &arg->s);
+    pickle_take_line(vm, second, &arg->s2);
+    return PLIM_OK;
+}
+
+/* ---- the machine -------------------------------------------------------------------------- */
+
 /* A pickle of plain data names no code. */
-static plim_status pickle_refuse(const pickle_vm *vm, const pickle_op *op,
-                                 const pickle_arg *arg)
+static PLIM_COLD plim_status pickle_refuse(const pickle_vm *vm, const char *op,
+                                           const pickle_arg *arg)
 {
     plim_str module = plim_pickle_text(arg->s), name = plim_pickle_text(arg->s2);
-    if (op->run == op_global && op->how && vm->n_stack > 1) {
+    if (!strcmp(op, "STACK_GLOBAL") && vm->n_stack > 1) {
         module = plim_pickle_text(vm->stack[vm->n_stack - 2]);
         name = plim_pickle_text(vm->stack[vm->n_stack - 1]);
     }
@@ -764,66 +886,99 @@ static plim_status pickle_refuse(const pickle_vm *vm, const pickle_op *op,
     return plim_fail(vm->err, PLIM_EUNSUPPORTED, pickle_place(vm),
                      "pickle asks for code to be run: %s at byte %" PRIu64
                      ": here only plain data is read",
-                     op->name, pickle_place(vm));
+                     op, pickle_place(vm));
 }
 
-static plim_status pickle_step(pickle_vm *vm, bool *stop)
+/* Whether an opcode can be read that begins at the next byte. */
+static PLIM_COLD plim_status pickle_more(pickle_vm *vm)
 {
-    if (vm->at == vm->b.n)
-        return plim_fail(vm->err, PLIM_EFORMAT, vm->base + vm->at,
+    vm->op_at = vm->from + vm->at;
+    if (vm->op_at == vm->b.n)
+        return plim_fail(vm->err, PLIM_EFORMAT, pickle_place(vm),
                          "pickle is truncated: no STOP before its end at byte %" PRIu64,
-                         vm->base + vm->at);
-    if (vm->at - vm->start > PLIM_PICKLE_MAX_BYTES)
-        return plim_fail(vm->err, PLIM_EUNSUPPORTED, vm->base + vm->at,
+                         pickle_place(vm));
+    if (vm->at > vm->most)
+        return plim_fail(vm->err, PLIM_EUNSUPPORTED, pickle_place(vm),
                          "pickle is over the limit of %" PRIu64 " bytes",
                          (uint64_t)PLIM_PICKLE_MAX_BYTES);
-    plim_status st = pickle_ahead(vm, 1);
-    if (st)
-        return st;
-    vm->op_at = vm->at++;
-    const pickle_op *op = &pickle_ops[vm->b.p[vm->op_at]];
-    pickle_arg arg = {0};
-    if (!op->name)
-        return plim_fail(vm->err, PLIM_EFORMAT, pickle_place(vm),
-                         "unknown pickle opcode 0x%02x at byte %" PRIu64,
-                         (unsigned)vm->b.p[vm->op_at], pickle_place(vm));
-    *stop = vm->b.p[vm->op_at] == OP_STOP;
-    st = pickle_argument(vm, op, &arg);
-    if (!st && vm->plain && names_code[vm->b.p[vm->op_at]])
-        return pickle_refuse(vm, op, &arg);
-    return st ? st : op->run(vm, &arg, op->how);
+    return pickle_bring(vm, 1);
+}
+
+#define OP_STOP '.'
+
+static PLIM_COLD plim_status pickle_unknown(const pickle_vm *vm, uint8_t code)
+{
+    return plim_fail(vm->err, PLIM_EFORMAT, pickle_place(vm),
+                     "unknown pickle opcode 0x%02x at byte %" PRIu64, (unsigned)code,
+                     pickle_place(vm));
 }
 
 static plim_status pickle_read_all(pickle_vm *vm)
 {
     plim_status st = PLIM_OK;
+    uint8_t code = 0;
     *vm->out = (plim_pickle){.end = vm->at};
-    if (!PLIM_PUSH_ROOM(vm->arena, vm->stack, vm->n_stack, vm->cap_stack))
+    if (!PLIM_GROW_ROOM(vm->arena, vm->stack, vm->n_stack, vm->cap_stack))
         return plim_oom(vm->err);
-    for (bool stop = false; !st && !stop;)
-        st = pickle_step(vm, &stop);
+    while (!st && code != OP_STOP) {
+        if ((vm->at >= vm->n || vm->at > vm->most) && (st = pickle_more(vm)))
+            break;
+        vm->op_at = vm->from + vm->at;
+        code = vm->p[vm->at++];
+        switch (code) {
+#define RUN(code, name, form, run, how, names_code)                                           \
+    case code: {                                                                              \
+        pickle_arg arg = {0};                                                                 \
+        st = read_##form(vm, #name, &arg);                                                    \
+        if (!st && (names_code) && vm->plain)                                                 \
+            st = pickle_refuse(vm, #name, &arg);                                              \
+        else if (!st)                                                                         \
+            st = run(vm, &arg, how);                                                          \
+    } break;
+            PICKLE_OPS(RUN)
+#undef RUN
+        default: st = pickle_unknown(vm, code); break;
+        }
+    }
     if (st)
         return st;
     if (!pickle_above(vm))
         return pickle_underflow(vm);
     vm->out->root = vm->stack[vm->n_stack - 1];
-    vm->out->end = vm->at;
+    vm->out->end = vm->from + vm->at;
     return PLIM_OK;
 }
 
 plim_status plim_pickle_read(plim_pickle *p, plim_arena *a, plim_bytes b, uint64_t at,
                              uint64_t base, plim_err *err)
 {
-    pickle_vm vm = {
-        .out = p, .arena = a, .err = err, .b = b, .at = at, .base = base, .start = at};
+    pickle_vm vm = {.out = p,
+                    .arena = a,
+                    .err = err,
+                    .b = b,
+                    .p = b.p,
+                    .n = at, /* it asks for more */
+                    .at = at,
+                    .base = base,
+                    .start = at,
+                    .most = at + PLIM_PICKLE_MAX_BYTES};
     return pickle_read_all(&vm);
 }
 
 plim_status plim_pickle_read_plain(plim_pickle *p, plim_arena *a, plim_bytes b,
                                    const plim_pickle_sink *sink, plim_err *err)
 {
-    pickle_vm vm = {.out = p, .arena = a, .err = err, .b = b, .plain = true, .sink = sink};
-    return pickle_read_all(&vm);
+    pickle_vm vm = {.out = p,
+                    .arena = a,
+                    .err = err,
+                    .b = b,
+                    .most = UINT64_MAX,
+                    .plain = true,
+                    .sink = sink};
+    plim_status st = plim_window_open(&vm.window, a, b, err);
+    vm.p = (const uint8_t *)vm.window.p;
+    vm.n = vm.window.n;
+    return st ? st : pickle_read_all(&vm);
 }
 
 /* ---- looking at values ------------------------------------------------------------------ */

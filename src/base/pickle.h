@@ -11,7 +11,8 @@
  *
  * Strings and bytes stay where they are in the file.  A reader of pickles too large for memory
  * takes the dicts in their lists one by one, as they come (plim_pickle_sink): what is taken is
- * forgotten, and its memory serves the next.
+ * forgotten, and its memory serves the next.  So are the bytes of the file, and each text is kept
+ * once, as a word.
  *
  * src: Lib/pickletools.py of CPython 3.14 */
 #ifndef PLIM_PICKLE_H
@@ -49,7 +50,7 @@ typedef struct plim_pickle_value {
     union {
         int64_t i;
         double f;
-        const char *p; /* borrowed from the file */
+        const char *p; /* borrowed from the file, or with a sink the text of a word */
         plim_pickle_node *node;
     };
 } plim_pickle_value;
@@ -73,6 +74,14 @@ struct plim_pickle_node {
     bool shared;   /* the pickle uses it twice */
     bool spent;    /* a sink has understood it: `meaning` takes its place */
 };
+
+/* A string, some bytes or a long number of a pickle that is read with a sink. */
+enum { PLIM_PICKLE_MEANINGS = 3 };
+typedef struct plim_pickle_word {
+    uint32_t n, hash;
+    uint32_t meaning[PLIM_PICKLE_MEANINGS]; /* free for the sink to use; 0 at first */
+    char text[];                            /* NUL after it */
+} plim_pickle_word;
 
 /* Takes dicts out of a pickle while it is read. */
 typedef struct plim_pickle_sink {
@@ -99,13 +108,19 @@ typedef struct plim_pickle {
 plim_status plim_pickle_read(plim_pickle *p, plim_arena *a, plim_bytes b, uint64_t at,
                              uint64_t base, plim_err *err);
 
-/* The same for a pickle of plain data: one that names code is refused, PLIM_EUNSUPPORTED. */
+/* The same for a pickle of plain data, of any length, with a sink: one that names code is refused,
+ * PLIM_EUNSUPPORTED. */
 plim_status plim_pickle_read_plain(plim_pickle *p, plim_arena *a, plim_bytes b,
                                    const plim_pickle_sink *sink, plim_err *err);
 
 static inline plim_str plim_pickle_text(plim_pickle_value v) /* {NULL, 0}: not a string */
 {
     return v.kind == PLIM_PICKLE_STR ? (plim_str){v.p, v.n} : (plim_str){NULL, 0};
+}
+/* The word of a text; with a sink only. */
+static inline plim_pickle_word *plim_pickle_word_of(plim_pickle_value v)
+{
+    return (plim_pickle_word *)(uintptr_t)(v.p - offsetof(plim_pickle_word, text));
 }
 static inline bool plim_pickle_has_node(plim_pickle_value v)
 {

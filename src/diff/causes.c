@@ -136,7 +136,7 @@ static void cause_sizes(view *v)
         if (!plim_diff_resized(d, i))
             continue;
         tally_add(&all, &d->b, d->a.storage[i]);
-        of[plim_diff_label_of(d, &d->a, i).category]++;
+        of[plim_diff_category_of(d, &d->a, i)]++;
     }
     if (!all.n)
         return;
@@ -292,7 +292,7 @@ static tally tally_gradients(const view *v)
     tally t = {0};
     uint32_t parameters = 0;
     for (uint32_t i = 0; i < v->x->tape->n_storages; i++) {
-        uint32_t category = plim_diff_label_of(v->d, v->x, i).category;
+        uint32_t category = plim_diff_category_of(v->d, v->x, i);
         parameters += category == PLIM_CAT_PARAMETER;
         if (category == PLIM_CAT_GRADIENT && keeps_longer(v, i))
             tally_add(&t, v->x, i);
@@ -332,7 +332,7 @@ static void cause_kept(view *v)
     for (uint32_t i = 0; i < v->x->tape->n_storages; i++) {
         if (!keeps_longer(v, i))
             continue;
-        uint32_t category = plim_diff_label_of(v->d, v->x, i).category;
+        uint32_t category = plim_diff_category_of(v->d, v->x, i);
         if (category == PLIM_CAT_GRADIENT || category == PLIM_CAT_WORKSPACE ||
             (category == PLIM_CAT_TEMPORARY && gradients.n)) /* summed there, then dropped */
             continue;

@@ -329,21 +329,37 @@ static plim_str find_module(plim_str name, uint32_t category)
                : name;
 }
 
+/* The storage as the side has it whose names and categories count; *side is that side. */
+static const plim_storage *find_teller(const plim_tape_diff *d, const plim_diff_tape **side,
+                                       uint32_t storage)
+{
+    const plim_diff_tape *teller = d->a.told || !d->b.told ? &d->a : &d->b;
+    if (*side != teller && (*side)->storage[storage] != PLIM_NONE) {
+        storage = (*side)->storage[storage];
+        *side = teller;
+    }
+    return &(*side)->tape->storages[storage];
+}
+
+uint32_t plim_diff_category_of(const plim_tape_diff *d, const plim_diff_tape *side,
+                               uint32_t storage)
+{
+    const plim_storage *s = find_teller(d, &side, storage);
+    return side->told ? s->category : (uint32_t)PLIM_CATEGORY_UNKNOWN;
+}
+
 plim_diff_label plim_diff_label_of(const plim_tape_diff *d, const plim_diff_tape *side,
                                    uint32_t storage)
 {
-    const plim_diff_tape *teller = d->a.told || !d->b.told ? &d->a : &d->b;
-    if (side != teller && side->storage[storage] != PLIM_NONE) {
-        storage = side->storage[storage];
-        side = teller;
-    }
-    const plim_storage *s = &side->tape->storages[storage];
-    plim_diff_label l = {.category =
-                             side->told ? s->category : (uint32_t)PLIM_CATEGORY_UNKNOWN};
-    l.name = s->role && *s->role
-                 ? plim_arena_printf(d->arena, PLIM_STR_FMT "%s%s", PLIM_STR_ARG(s->name),
-                                     s->name.n ? "." : "", s->role)
-                 : plim_arena_str(d->arena, s->name);
+    plim_diff_label l = {.category = plim_diff_category_of(d, side, storage)};
+    const plim_storage *s = find_teller(d, &side, storage);
+    if (!side->told) /* many blocks have one name, a line of the program */
+        l.name = s->name.p ? s->name : PLIM_STR("");
+    else
+        l.name = s->role && *s->role
+                     ? plim_arena_printf(d->arena, PLIM_STR_FMT "%s%s", PLIM_STR_ARG(s->name),
+                                         s->name.n ? "." : "", s->role)
+                     : plim_arena_str(d->arena, s->name);
     if (l.name.p)
         l.module = find_module(l.name, l.category);
     return l;

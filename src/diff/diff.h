@@ -51,9 +51,11 @@ typedef struct plim_diff_label {
     plim_str module;   /* "layer1.0.conv1"; "": the model; a line is its own module */
     uint32_t category; /* PLIM_CATEGORY_UNKNOWN: neither side tells */
 } plim_diff_label;
-/* In d's arena; the name is {NULL, 0} if there is no memory. */
+/* In d's arena, or of the recording; the name is {NULL, 0} if there is no memory. */
 plim_diff_label plim_diff_label_of(const plim_tape_diff *d, const plim_diff_tape *side,
                                    uint32_t storage);
+uint32_t plim_diff_category_of(const plim_tape_diff *d, const plim_diff_tape *side,
+                               uint32_t storage);
 /* Whether a storage of a that b has, too, has another size there. */
 bool plim_diff_resized(const plim_tape_diff *d, uint32_t storage);
 /* The position in the program of a request; NULL: the tape has none. */

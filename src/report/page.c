@@ -26,6 +26,8 @@ plim_status plim_page_send(plim_page *p, plim_status st, plim_put put, void *ud,
         st = plim_oom(err);
     plim_str text = plim_buf_str(&p->buf);
     st = plim_budget_end(&p->budget, st, err);
+    if (!st && p->buf.unput)
+        st = plim_unput(err);
     if (!st)
         st = plim_put_out(put, ud, text, err);
     plim_arena_free(&p->arena);
@@ -413,5 +415,7 @@ plim_status plim_report_print(const plim_report *report, const void *subject, pl
         return plim_fail(err, PLIM_EUNSUPPORTED, 0, "'%s' has no %s rendering", report->name,
                          names[how]);
     plim_page_open(&p, st);
+    if (how == PLIM_JSON || how == PLIM_CSV) /* which only grow at the end, and may be long */
+        plim_buf_put(&p.buf, put, ud);
     return plim_page_send(&p, fns[how](&p, subject, err), put, ud, err);
 }

@@ -5,15 +5,13 @@
  *     [event, ...]                            the older form of Chrome's traces
  *
  * A trace may have gigabytes, and most of its events are not about memory.  So the JSON is
- * read event by event, from a mapped file or from a window onto what gzip gives, and only two
+ * read event by event, from a window that moves over the file or what gzip gives, and only two
  * things are kept: each "[memory]" event, and where the ops, annotations and Python functions
  * begin and end, which give it a stack.
  *
  * src: torch/csrc/autograd/profiler_kineto.cpp, 1.8 to 2.13; docs/formats/trace.md */
-#include <stdlib.h>
-
-#include "base/gzip.h"
 #include "base/json.h"
+#include "base/window.h"
 #include "trace/recording.h"
 
 /* ---- what is kept ------------------------------------------------------------- */
@@ -50,15 +48,13 @@ typedef struct group { /* the memory of one device in one process */
 
 typedef struct reader {
     plim_recording *r;
-    plim_arena *a; /* until the end of the reading */
+    plim_arena *a;   /* until the end of the reading */
+    plim_arena text; /* until the next label */
     plim_err *err;
     plim_json j;
     bool listed;    /* there is a list of events */
     bool in_events; /* within it */
-    plim_gzip gzip;
-    char *window; /* NULL: the file itself */
-    uint64_t room;
-    bool more; /* the window does not reach to the end */
+    plim_window window;
 
     memory_event *memory;
     span *spans;
@@ -74,47 +70,23 @@ typedef struct reader {
 
 /* ---- the window --------------------------------------------------------------- */
 
-enum { FIRST_WINDOW = 1 << 20, LONGEST_WORD = 12 }; /* "\ud83d\ude00" */
+enum { LONGEST_WORD = 12 }; /* "\ud83d\ude00" */
+
+/* The reader continues at `at` of the window. */
+static void enter_window(reader *t, uint64_t at)
+{
+    t->j.p = t->window.p;
+    t->j.n = t->window.n;
+    t->j.base = t->window.base;
+    t->j.at = at;
+}
 
 /* Moves the window on to byte `from` of it, and makes it longer if that is where it begins. */
 static plim_status move_window(reader *t, uint64_t from)
 {
-    uint64_t kept = t->j.n - from, got = 1;
-    char *to = t->window;
-    if (!from) {
-        t->room *= 2;
-        if (!(to = PLIM_NEW_N(t->a, char, t->room)))
-            return plim_oom(t->err);
-    }
-    memmove(to, t->j.p + from, (size_t)kept);
-    t->window = to;
-    t->j.p = to;
-    t->j.base += from;
-    t->j.at = 0;
-    for (t->j.n = kept; t->j.n < t->room && got; t->j.n += got) {
-        plim_status st = plim_gzip_read(&t->gzip, to + t->j.n, t->room - t->j.n, &got, t->err);
-        if (st)
-            return st;
-    }
-    t->more = got != 0;
-    return PLIM_OK;
-}
-
-static plim_status open_window(reader *t, plim_bytes file)
-{
-    plim_json_init(&t->j, (plim_str){(const char *)file.p, (size_t)file.n}, NULL);
-    if (!plim_gzip_is(file))
-        return PLIM_OK;
-    t->j.n = 0;
-    t->room = FIRST_WINDOW;
-    t->window = PLIM_NEW_N(t->a, char, t->room);
-    plim_status st =
-        t->window ? plim_gzip_open(&t->gzip, t->a, file, t->err) : plim_oom(t->err);
-    t->j.p = t->window;
-    if (st)
-        return st;
-    t->room /= 2; /* the first move doubles it */
-    return move_window(t, 0);
+    plim_status st = plim_window_move(&t->window, from, t->err);
+    enter_window(t, 0);
+    return st;
 }
 
 /* Whether the reader failed because the text ends, or might have. */
@@ -132,7 +104,7 @@ static plim_status parse_whole(reader *t, plim_status (*parse)(reader *t), bool 
         if (!st)
             return PLIM_OK;
         bool end = t->j.bad && failed_at_end(&t->j);
-        if (!end || !t->more) {
+        if (!end || !t->window.more) {
             *early = end;
             if (!end && t->err)
                 *t->err = err;
@@ -142,6 +114,16 @@ static plim_status parse_whole(reader *t, plim_status (*parse)(reader *t), bool 
         if ((st = move_window(t, was.at)))
             return st;
     }
+}
+
+/* Skips a value.  A number at the end of the window may go on in the next one. */
+static plim_status skip_value(reader *t)
+{
+    bool number = plim_json_peek(&t->j) == PLIM_JSON_NUMBER;
+    plim_json_skip(&t->j);
+    if (number && t->j.at == t->j.n && t->window.more)
+        plim_json_fail(&t->j, PLIM_EFORMAT, "a number ends early");
+    return t->j.bad;
 }
 
 /* ---- names and threads -------------------------------------------------------- */
@@ -174,7 +156,7 @@ static uint32_t find_name(reader *t, plim_str raw, span_kind kind)
     if (plim_map_get(&t->name_map, raw, &id))
         return id;
     plim_str kept = plim_arena_str(t->a, raw);
-    if (!kept.p || !PLIM_PUSH_ROOM(t->a, t->names, t->n_names, t->cap_names) ||
+    if (!kept.p || !PLIM_GROW_ROOM(t->a, t->names, t->n_names, t->cap_names) ||
         !plim_map_put(t->a, &t->name_map, kept, t->n_names))
         return PLIM_NONE;
     t->names[t->n_names] = (span_name){.raw = kept, .frame = PLIM_NONE, .kind = kind};
@@ -188,19 +170,25 @@ typedef struct event { /* members that matter, as written; n 0: not there */
     uint64_t at; /* where args begin in the text */
 } event;
 
-static const struct {
-    const char *key;
-    size_t field;
-} event_keys[] = {
-    {"ph", offsetof(event, phase)},  {"cat", offsetof(event, category)},
-    {"name", offsetof(event, name)}, {"pid", offsetof(event, pid)},
-    {"tid", offsetof(event, tid)},   {"ts", offsetof(event, ts)},
-    {"dur", offsetof(event, dur)},
-};
+#define IS(text, literal)                                                                     \
+    ((text).n == sizeof(literal) - 1 && !memcmp((text).p, literal, sizeof(literal) - 1))
+
+/* Where a member goes; NULL: it does not matter. */
+static plim_str *find_member(event *e, plim_str key)
+{
+    return IS(key, "ph")     ? &e->phase
+           : IS(key, "ts")   ? &e->ts
+           : IS(key, "cat")  ? &e->category
+           : IS(key, "pid")  ? &e->pid
+           : IS(key, "tid")  ? &e->tid
+           : IS(key, "dur")  ? &e->dur
+           : IS(key, "name") ? &e->name
+                             : NULL;
+}
 
 static bool is_memory(plim_str name)
 {
-    return plim_str_is(name, "[memory]") || plim_str_is(name, "[OutOfMemory]");
+    return IS(name, "[memory]") || IS(name, "[OutOfMemory]");
 }
 
 static void read_members(plim_json *j, event *e)
@@ -208,13 +196,10 @@ static void read_members(plim_json *j, event *e)
     plim_str key;
     *e = (event){0};
     while (plim_json_member(j, &key)) {
-        size_t i = 0;
-        while (i < PLIM_COUNT(event_keys) && !plim_str_is(key, event_keys[i].key))
-            i++;
-        if (i < PLIM_COUNT(event_keys)) {
-            plim_str *to = (plim_str *)(void *)((char *)e + event_keys[i].field);
+        plim_str *to = find_member(e, key);
+        if (to) {
             *to = plim_json_peek(j) == PLIM_JSON_STRING ? plim_json_str(j) : plim_json_raw(j);
-        } else if (plim_str_is(key, "args") && (!e->name.n || is_memory(e->name))) {
+        } else if (IS(key, "args") && (!e->name.n || is_memory(e->name))) {
             plim_json_peek(j);
             e->at = j->base + j->at;
             e->args = plim_json_raw(j);
@@ -355,7 +340,7 @@ static plim_status keep_memory(reader *t, const event *e, plim_err *err)
     st = find_group(t, e->pid, v[ARG_TYPE], v[ARG_ID], &m.group, err);
     if (st)
         return st;
-    if (m.thread == PLIM_NONE || !PLIM_PUSH_ROOM(t->a, t->memory, t->n_memory, t->cap_memory))
+    if (m.thread == PLIM_NONE || !PLIM_GROW_ROOM(t->a, t->memory, t->n_memory, t->cap_memory))
         return plim_oom(err);
     t->groups[m.group].n++;
     t->memory[t->n_memory++] = m;
@@ -368,14 +353,13 @@ static plim_status keep_memory(reader *t, const event *e, plim_err *err)
  * built in tell nothing that the ops do not. */
 static span_kind classify_span(const event *e)
 {
-    if (!plim_str_is(e->phase, "X"))
+    if (!IS(e->phase, "X"))
         return SPAN_NONE;
-    if (plim_str_is(e->category, "cpu_op") || plim_str_is(e->category, "Operator"))
+    if (IS(e->category, "cpu_op") || IS(e->category, "Operator"))
         return SPAN_OP;
-    if (plim_str_is(e->category, "user_annotation"))
+    if (IS(e->category, "user_annotation"))
         return SPAN_NOTE;
-    return plim_str_is(e->category, "python_function") &&
-                   !plim_str_starts(e->name, "<built-in")
+    return IS(e->category, "python_function") && !plim_str_starts(e->name, "<built-in")
                ? SPAN_PYTHON
                : SPAN_NONE;
 }
@@ -390,7 +374,7 @@ static plim_status keep_span(reader *t, const event *e, span_kind kind, plim_err
     s.thread = find_thread(t, e->pid, e->tid);
     s.name = find_name(t, e->name, kind);
     if (s.thread == PLIM_NONE || s.name == PLIM_NONE ||
-        !PLIM_PUSH_ROOM(t->a, t->spans, t->n_spans, t->cap_spans))
+        !PLIM_GROW_ROOM(t->a, t->spans, t->n_spans, t->cap_spans))
         return plim_oom(err);
     t->spans[t->n_spans++] = s;
     return PLIM_OK;
@@ -406,10 +390,8 @@ static plim_status parse_event(reader *t)
         t->in_events = t->j.bad != PLIM_OK;
         return t->j.bad;
     }
-    if (plim_json_peek(&t->j) != PLIM_JSON_OBJECT) {
-        plim_json_skip(&t->j);
-        return t->j.bad;
-    }
+    if (plim_json_peek(&t->j) != PLIM_JSON_OBJECT)
+        return skip_value(t);
     plim_json_object(&t->j);
     read_members(&t->j, &e);
     if (t->j.bad)
@@ -427,10 +409,9 @@ static plim_status parse_member(reader *t)
     plim_str key;
     if (!plim_json_member(&t->j, &key))
         return t->j.bad;
-    if (plim_str_is(key, "traceEvents"))
-        t->listed = t->in_events = plim_json_array(&t->j);
-    else
-        plim_json_skip(&t->j);
+    if (!plim_str_is(key, "traceEvents"))
+        return skip_value(t);
+    t->listed = t->in_events = plim_json_array(&t->j);
     return t->j.bad;
 }
 
@@ -449,7 +430,7 @@ static plim_status read_rest(reader *t)
     for (;;) {
         plim_err err = PLIM_ERR_INIT;
         t->j.err = &err;
-        if (plim_json_peek(&t->j) == PLIM_JSON_BAD && t->j.at == t->j.n && t->more) {
+        if (plim_json_peek(&t->j) == PLIM_JSON_BAD && t->j.at == t->j.n && t->window.more) {
             plim_status st = move_window(t, t->j.n);
             if (st)
                 return st;
@@ -465,14 +446,16 @@ static plim_status read_rest(reader *t)
 static plim_status read_events(reader *t, plim_bytes file)
 {
     bool early = false;
-    plim_status st = open_window(t, file);
+    plim_json_init(&t->j, (plim_str){NULL, 0}, NULL);
+    plim_status st = plim_window_open(&t->window, t->a, file, t->err);
+    enter_window(t, 0);
     if (!st)
         st = parse_whole(t, parse_opening, &early);
     while (!st && t->j.depth)
         st = parse_whole(t, t->in_events ? parse_event : parse_member, &early);
     if (st && !early) /* wrong in the middle, whether the file was cut or not */
         return st;
-    if (!early && !t->gzip.cut)
+    if (!early && !t->window.gzip.cut)
         return read_rest(t);
     t->r->ends_at = t->j.base + t->j.at;
     return t->n_memory ? PLIM_OK
@@ -482,28 +465,17 @@ static plim_status read_events(reader *t, plim_bytes file)
                                    t->r->ends_at);
 }
 
-/* ---- stacks ----------------------------------------------------------------------- */
+/* ---- order -------------------------------------------------------------------------- */
 
+/* Of one thread. */
 static int compare_spans(const void *a, const void *b)
 {
     const span *x = a, *y = b;
-    if (x->thread != y->thread)
-        return x->thread < y->thread ? -1 : 1;
     if (x->ts != y->ts)
         return x->ts < y->ts ? -1 : 1;
     if (x->end != y->end) /* the outer one first */
         return x->end > y->end ? -1 : 1;
     return (x->name > y->name) - (x->name < y->name);
-}
-
-static int compare_threads(const void *a, const void *b)
-{
-    const memory_event *x = a, *y = b;
-    if (x->thread != y->thread)
-        return x->thread < y->thread ? -1 : 1;
-    if (x->ts != y->ts)
-        return x->ts < y->ts ? -1 : 1;
-    return (x->order > y->order) - (x->order < y->order);
 }
 
 static int compare_times(const void *a, const void *b)
@@ -514,10 +486,63 @@ static int compare_times(const void *a, const void *b)
     return (x->order > y->order) - (x->order < y->order);
 }
 
+/* Begins a list of things by thread: counts[k + 1] of thread k become where those of thread k begin. */
+static void sum_counts(uint32_t *counts, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++)
+        counts[k + 1] += counts[k];
+}
+
+/* Spans by thread, then time; *first: where those of each thread begin. */
+static bool sort_spans(reader *t, uint32_t **first)
+{
+    uint32_t *at = PLIM_NEW_N(t->a, uint32_t, t->n_threads + UINT64_C(2));
+    span *sorted = PLIM_NEW_N(t->a, span, t->n_spans);
+    if (!at || !sorted)
+        return false;
+    for (uint32_t i = 0; i < t->n_spans; i++)
+        at[t->spans[i].thread + 2]++;
+    sum_counts(at, t->n_threads + 1);
+    for (uint32_t i = 0; i < t->n_spans; i++)
+        sorted[at[t->spans[i].thread + 1]++] = t->spans[i];
+    t->spans = sorted;
+    for (uint32_t k = 0; k < t->n_threads; k++)
+        if (!plim_sort_items(sorted + at[k], at[k + 1] - at[k], sizeof *sorted, compare_spans))
+            return false;
+    *first = at;
+    return true;
+}
+
+/* Memory events by time, and their numbers by thread, then time. */
+static bool sort_memory(reader *t, uint32_t **first, uint32_t **events)
+{
+    uint32_t *at = PLIM_NEW_N(t->a, uint32_t, t->n_threads + UINT64_C(2));
+    uint32_t *list = PLIM_NEW_N(t->a, uint32_t, t->n_memory);
+    if (!at || !list ||
+        !plim_sort_items(t->memory, t->n_memory, sizeof *t->memory, compare_times))
+        return false;
+    for (uint32_t i = 0; i < t->n_memory; i++)
+        at[t->memory[i].thread + 2]++;
+    sum_counts(at, t->n_threads + 1);
+    for (uint32_t i = 0; i < t->n_memory; i++)
+        list[at[t->memory[i].thread + 1]++] = i;
+    *first = at;
+    *events = list;
+    return true;
+}
+
+/* ---- stacks ----------------------------------------------------------------------- */
+
+/* A frame that is only a name. */
+static uint32_t make_named(plim_recording *r, plim_str text)
+{
+    return plim_recording_frame(r, plim_recording_name(r, PLIM_STR("")), 0,
+                                plim_recording_name(r, text));
+}
+
 /* "train.py(21): forward" as a frame of Python, anything else as a name. */
 static uint32_t make_frame(plim_recording *r, plim_str text, span_kind kind)
 {
-    const plim_str none = {"", 0};
     size_t open = 0, colon = 0;
     int64_t line = 0;
     for (size_t i = text.n; i-- > 0 && !open;) {
@@ -528,13 +553,14 @@ static uint32_t make_frame(plim_recording *r, plim_str text, span_kind kind)
     }
     for (size_t i = open + 1; open && i + 1 < colon; i++) {
         if (text.p[i] < '0' || text.p[i] > '9' || line > INT32_MAX)
-            return plim_recording_frame(r, none, 0, text);
+            return make_named(r, text);
         line = line * 10 + (text.p[i] - '0');
     }
     if (kind != SPAN_PYTHON || !open || colon + 2 > text.n)
-        return plim_recording_frame(r, none, 0, text);
-    return plim_recording_frame(r, (plim_str){text.p, open}, line,
-                                (plim_str){text.p + colon + 2, text.n - colon - 2});
+        return make_named(r, text);
+    plim_str name = {text.p + colon + 2, text.n - colon - 2};
+    return plim_recording_frame(r, plim_recording_name(r, (plim_str){text.p, open}), line,
+                                plim_recording_name(r, name));
 }
 
 static uint32_t frame_of(reader *t, uint32_t name)
@@ -553,6 +579,8 @@ static uint32_t frame_of(reader *t, uint32_t name)
 static uint32_t label_op(reader *t, const uint32_t *inner, uint32_t n)
 {
     static const char engine[] = "autograd::engine::evaluate_function: ";
+    const size_t longest =
+        PLIM_FRAME_NAME_MOST; /* with each letter as an escape, such as \u0061 */
     plim_str op = {NULL, 0}, note = {NULL, 0};
     for (uint32_t i = 0; i < n && !note.p; i++) {
         const span_name *s = &t->names[t->spans[inner[i]].name];
@@ -565,12 +593,21 @@ static uint32_t label_op(reader *t, const uint32_t *inner, uint32_t n)
         return PLIM_NONE;
     if (op.p && plim_str_starts(op, engine))
         op = (plim_str){op.p + sizeof engine - 1, op.n - (sizeof engine - 1)};
+    op.n = PLIM_MIN(op.n, 6 * longest);
+    note.n = PLIM_MIN(note.n, 6 * longest);
+    plim_arena_reset(&t->text);
     plim_str text = !op.p     ? note
                     : !note.p ? op
-                              : plim_arena_printf(t->a, PLIM_STR_FMT " in " PLIM_STR_FMT,
+                              : plim_arena_printf(&t->text, PLIM_STR_FMT " in " PLIM_STR_FMT,
                                                   PLIM_STR_ARG(op), PLIM_STR_ARG(note));
-    text = text.p ? plim_json_unescape(t->a, text) : text;
-    return text.p ? plim_recording_frame(t->r, (plim_str){"", 0}, 0, text) : PLIM_NONE;
+    text = text.p ? plim_json_unescape(&t->text, text) : text;
+    text.n = PLIM_MIN(text.n, longest);
+    return text.p ? make_named(t->r, text) : PLIM_NONE;
+}
+
+static bool is_python(const plim_recording *r, uint32_t frame)
+{
+    return r->names[r->frames[frame].file].python;
 }
 
 /* The stack of what happens within these spans, which are in the order in which they began. */
@@ -592,43 +629,57 @@ static plim_status make_stack(reader *t, const uint32_t *open, uint32_t n, int64
     if (*out == PLIM_NONE)
         return plim_oom(t->err);
     plim_stack *s = &t->r->stacks[*out];
-    if (*out < known || s->label == PLIM_NONE || t->r->frames[s->label].python)
+    if (*out < known || s->label == PLIM_NONE || is_python(t->r, s->label))
         return PLIM_OK;
     uint32_t label = label_op(t, inner, depth);
     t->r->stacks[*out].label = label != PLIM_NONE ? label : s->label;
     return PLIM_OK;
 }
 
+typedef struct span_list { /* that have begun, in that order */
+    uint32_t *at;
+    uint32_t n, cap;
+} span_list;
+
+/* Drops the last ones that have ended. */
+static void close_spans(const reader *t, span_list *open, int64_t ts)
+{
+    while (open->n && t->spans[open->at[open->n - 1]].end < ts)
+        open->n--;
+}
+
+/* The stacks of memory events of one thread, whose spans are [next, end). */
+static plim_status find_thread_stacks(reader *t, const uint32_t *events, uint32_t n_events,
+                                      uint32_t next, uint32_t end, span_list *open)
+{
+    plim_status st = PLIM_OK;
+    open->n = 0;
+    for (uint32_t i = 0; i < n_events && !st; i++) {
+        memory_event *m = &t->memory[events[i]];
+        for (; next < end && t->spans[next].ts <= m->ts; next++) {
+            close_spans(t, open, t->spans[next].ts);
+            if (!PLIM_GROW_ROOM(t->a, open->at, open->n, open->cap))
+                return plim_oom(t->err);
+            open->at[open->n++] = next;
+        }
+        close_spans(t, open, m->ts);
+        if (m->bytes >= 0) /* who frees is not asked */
+            st = make_stack(t, open->at, open->n, m->ts, &m->stack);
+    }
+    return st;
+}
+
 static plim_status find_stacks(reader *t)
 {
-    uint32_t *open = NULL, n = 0, cap = 0, next = 0;
-    if (t->n_spans)
-        qsort(t->spans, t->n_spans, sizeof *t->spans, compare_spans);
-    qsort(t->memory, t->n_memory, sizeof *t->memory, compare_threads);
-    for (uint32_t i = 0; i < t->n_memory; i++) {
-        memory_event *m = &t->memory[i];
-        if (i && m->thread != t->memory[i - 1].thread)
-            n = 0;
-        while (next < t->n_spans && t->spans[next].thread < m->thread)
-            next++;
-        for (; next < t->n_spans && t->spans[next].thread == m->thread &&
-               t->spans[next].ts <= m->ts;
-             next++) {
-            while (n && t->spans[open[n - 1]].end < t->spans[next].ts)
-                n--;
-            if (!PLIM_PUSH_ROOM(t->a, open, n, cap))
-                return plim_oom(t->err);
-            open[n++] = next;
-        }
-        while (n && t->spans[open[n - 1]].end < m->ts)
-            n--;
-        if (m->bytes < 0)
-            continue; /* who frees is not asked */
-        plim_status st = make_stack(t, open, n, m->ts, &m->stack);
-        if (st)
-            return st;
-    }
-    return PLIM_OK;
+    uint32_t *spans, *first, *events;
+    span_list open = {0};
+    plim_status st = PLIM_OK;
+    if (!sort_spans(t, &spans) || !sort_memory(t, &first, &events))
+        return plim_oom(t->err);
+    for (uint32_t k = 0; k < t->n_threads && !st; k++)
+        st = find_thread_stacks(t, events + first[k], first[k + 1] - first[k], spans[k],
+                                spans[k + 1], &open);
+    return st;
 }
 
 /* ---- actions ---------------------------------------------------------------------- */
@@ -673,7 +724,7 @@ static void count_groups(reader *t, const group *chosen)
 static bool add_action(reader *t, const plim_action *a, const memory_event *m)
 {
     plim_recording *r = t->r;
-    if (!PLIM_PUSH_ROOM(r->arena, r->counters, r->n_counters, r->cap_counters))
+    if (!PLIM_GROW_ROOM(r->arena, r->counters, r->n_counters, r->cap_counters))
         return false;
     r->counters[r->n_counters++] = (plim_counters){m->allocated, m->reserved};
     return plim_recording_add(r, a);
@@ -709,7 +760,6 @@ static plim_status tell_events(reader *t)
     plim_recording *r = t->r;
     bool counted = true;
     count_groups(t, &t->groups[chosen]);
-    qsort(t->memory, t->n_memory, sizeof *t->memory, compare_times);
     for (uint32_t i = 0; i < t->n_memory; i++) {
         const memory_event *m = &t->memory[i];
         if (m->group != chosen)
@@ -762,9 +812,10 @@ static plim_status read_trace(plim_recording *r, plim_bytes file, plim_err *err)
         st = find_stacks(&t);
     if (!st)
         st = tell_events(&t);
+    plim_arena_free(&t.text);
     plim_arena_free(&scratch);
     return st;
 }
 
 const plim_recording_format plim_format_trace = {
-    .name = "trace", .detect = detect_trace, .read = read_trace};
+    .name = "trace", .asks = true, .detect = detect_trace, .read = read_trace};

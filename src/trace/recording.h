@@ -57,10 +57,18 @@ typedef struct plim_stack {
     uint32_t label; /* the frame that names it, in frames; PLIM_NONE: it has none */
 } plim_stack;
 
+/* The name of a file or of a function, kept once. */
+typedef struct plim_code_name {
+    plim_str text;
+    uint32_t last; /* where the last part of a path begins */
+    bool python;   /* as a file: lines of Python */
+    bool library;  /* which belong to Python itself or an installed package */
+} plim_code_name;
+
 typedef struct plim_frame {
-    plim_str text; /* "train.py:21 forward" */
-    bool python;   /* a line of Python */
-    bool library;  /* which belongs to Python itself or an installed package */
+    uint32_t file, name; /* in names */
+    int64_t line;
+    plim_str text; /* see plim_recording_frame_text */
 } plim_frame;
 
 typedef struct plim_recording {
@@ -93,12 +101,14 @@ typedef struct plim_recording {
     uint64_t rest_bytes;  /* of `before`, in its last n_rest: blocks that no event names */
     uint32_t n_rest;
 
+    plim_code_name *names;
     plim_frame *frames;
     uint32_t *frame_ids;
     plim_stack *stacks;
-    uint32_t n_frames, cap_frames, n_frame_ids, cap_frame_ids, n_stacks, cap_stacks;
-    plim_map frame_map;
-    plim_id_map stack_map;
+    uint32_t n_names, cap_names, n_frames, cap_frames, n_frame_ids, cap_frame_ids, n_stacks,
+        cap_stacks;
+    plim_map name_map;
+    plim_id_map frame_map, stack_map;
 
     /* found by plim_recording_read: what was live before the first action */
     plim_recorded_block *before;
@@ -107,8 +117,8 @@ typedef struct plim_recording {
     uint32_t n_gaps; /* actions that contradict earlier ones: some are missing between */
 } plim_recording;
 
-/* Reads a file of any known format, by its content.  PLIM_EFORMAT, PLIM_EUNSUPPORTED: the
- * message says where and why.  What it returns may refer to `file`. */
+/* Reads a file of any known format, by its content; large ones in a window that moves on.  PLIM_EFORMAT,
+ * PLIM_EUNSUPPORTED: the message says where and why.  What it returns may refer to `file`. */
 plim_status plim_recording_read(plim_recording *r, plim_arena *a, plim_bytes file,
                                 plim_err *err);
 
@@ -117,6 +127,10 @@ const char *plim_recording_what(plim_bytes file);
 
 /* Whether the simulated allocator, from the start, should do what the recorded one did. */
 bool plim_recording_from_start(const plim_recording *r);
+
+/* A frame as it is shown, "train.py:21 forward"; NUL after it; {NULL, 0}: no memory. */
+enum { PLIM_FRAME_NAME_MOST = 400 }; /* bytes; names in C++ have thousands */
+plim_str plim_recording_frame_text(const plim_recording *r, uint32_t frame);
 
 /* The requests as a tape.  `as_recorded`: memory that the allocator released by itself is
  * released there too, and requests that failed are left out, so that a device without a limit
@@ -166,14 +180,17 @@ bool plim_recording_conf_known(const plim_recording *r, int torch, plim_err *why
 
 typedef struct plim_recording_format {
     const char *name;
-    bool (*detect)(plim_bytes file);
+    bool asks;                        /* for the bytes that it reads; else all are there */
+    bool (*detect)(plim_bytes begin); /* the first ones */
     plim_status (*read)(plim_recording *r, plim_bytes file, plim_err *err);
 } plim_recording_format;
 extern const plim_recording_format plim_format_snapshot, plim_format_trace;
 
 bool plim_recording_add(plim_recording *r, const plim_action *a); /* false: no memory */
-/* The number of a frame, and of a stack of such numbers; PLIM_NONE: no memory. */
-uint32_t plim_recording_frame(plim_recording *r, plim_str file, int64_t line, plim_str name);
+/* The numbers of the name of a file or a function, of a frame with such, and of a stack of frames;
+ * PLIM_NONE: no memory. */
+uint32_t plim_recording_name(plim_recording *r, plim_str text);
+uint32_t plim_recording_frame(plim_recording *r, uint32_t file, int64_t line, uint32_t name);
 enum { PLIM_STACK_MOST = 64 }; /* frames further out are dropped */
 uint32_t plim_recording_stack_of(plim_recording *r, const uint32_t *frames, uint32_t n);
 

@@ -44,11 +44,18 @@ static const plim_recording_format *const formats[] = {
 
 /* ---- by their first bytes -------------------------------------------------------- */
 
-/* The first bytes of a file, which are there. */
 enum { LOOKED_AT = 64 << 10 };
+
+/* Of a file of which not all is there, these are. */
+static plim_bytes first_bytes(plim_bytes file)
+{
+    return (plim_bytes){.p = file.p, .n = PLIM_MIN(file.n, (uint64_t)LOOKED_AT)};
+}
+
 static plim_str head_of(plim_bytes file)
 {
-    return (plim_str){(const char *)file.p, (size_t)PLIM_MIN(file.n, (uint64_t)LOOKED_AT)};
+    const plim_bytes begin = first_bytes(file);
+    return (plim_str){(const char *)begin.p, (size_t)begin.n};
 }
 
 /* Keys of torch.cuda.memory._snapshot(); nothing else has two of them.
@@ -130,7 +137,7 @@ const char *plim_recording_what(plim_bytes file)
 static bool add_before(plim_recording *r, uint64_t addr, uint64_t bytes, uint32_t stack,
                        uint16_t stream)
 {
-    if (!PLIM_PUSH_ROOM(r->arena, r->before, r->n_before, r->cap_before))
+    if (!PLIM_GROW_ROOM(r->arena, r->before, r->n_before, r->cap_before))
         return false;
     r->before[r->n_before++] = (plim_recorded_block){.addr = addr,
                                                      .bytes = bytes,
@@ -211,8 +218,8 @@ static plim_status find_rest(plim_recording *r, plim_err *err)
         held += a->bytes;
     if (held <= more)
         return PLIM_OK;
-    uint32_t frame = plim_recording_frame(r, (plim_str){"", 0}, 0,
-                                          PLIM_STR("in use before the trace began"));
+    uint32_t name = plim_recording_name(r, PLIM_STR("in use before the trace began"));
+    uint32_t frame = plim_recording_frame(r, plim_recording_name(r, PLIM_STR("")), 0, name);
     uint32_t stack = frame == PLIM_NONE ? PLIM_NONE : plim_recording_stack_of(r, &frame, 1);
     uint64_t part[] = {(held - more) / round * round, (held - more) % round};
     r->rest_bytes = held - more;
@@ -271,18 +278,21 @@ bool plim_recording_from_start(const plim_recording *r)
            recorded == held;
 }
 
-static plim_status read_recording(plim_recording *r, plim_arena *a, plim_bytes file,
-                                  plim_err *err)
+plim_status plim_recording_read(plim_recording *r, plim_arena *a, plim_bytes file,
+                                plim_err *err)
 {
+    const plim_bytes begin = first_bytes(file);
     *r = (plim_recording){.arena = a};
     plim_tape_init(&r->tape, a);
     for (size_t i = 0; i < PLIM_COUNT(formats); i++) {
-        if (!formats[i]->detect(file))
+        if (!formats[i]->detect(begin))
             continue;
         r->format = formats[i]->name;
         if (plim_recording_stack_of(r, NULL, 0) == PLIM_NONE)
             return plim_oom(err);
-        plim_status st = formats[i]->read(r, file, err);
+        plim_status st = formats[i]->asks ? PLIM_OK : plim_bytes_need(file, 0, file.n, err);
+        if (!st)
+            st = formats[i]->read(r, file, err);
         if (st || r->given)
             return st;
         find_jumps(r);
@@ -290,12 +300,4 @@ static plim_status read_recording(plim_recording *r, plim_arena *a, plim_bytes f
         return st ? st : find_rest(r, err);
     }
     return PLIM_OK; /* not reached: a tape is whatever is nothing else */
-}
-
-plim_status plim_recording_read(plim_recording *r, plim_arena *a, plim_bytes file,
-                                plim_err *err)
-{
-    plim_budget budget;
-    plim_budget_begin(&budget, file.n);
-    return plim_budget_end(&budget, read_recording(r, a, file, err), err);
 }

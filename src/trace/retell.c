@@ -10,7 +10,6 @@ typedef struct teller {
     uint16_t *spare;     /* streams that no free waits for any more */
     uint32_t n_spare, cap_spare, next_stream;
     uint32_t *stacks;
-    uint32_t n_stacks, cap_stacks;
     bool as_recorded;
 } teller;
 
@@ -25,7 +24,7 @@ static bool names_empty_cache(const plim_recording *r, uint32_t stack)
 {
     const plim_stack *s = &r->stacks[stack];
     for (uint32_t i = 0; i < s->n; i++)
-        if (plim_str_ends(r->frames[r->frame_ids[s->first + i]].text,
+        if (plim_str_ends(plim_recording_frame_text(r, r->frame_ids[s->first + i]),
                           PLIM_STR(" empty_cache")))
             return true;
     return false;
@@ -58,14 +57,13 @@ static bool tell_alloc(teller *w, uint64_t bytes, uint32_t stack, uint16_t strea
 {
     uint32_t label = w->r->stacks[stack].label;
     plim_storage s = {.bytes = bytes, .category = PLIM_CAT_TEMPORARY};
-    if (label != PLIM_NONE)
-        s.name = w->r->frames[label].text;
+    if (label != PLIM_NONE && !(s.name = plim_recording_frame_text(w->r, label)).p)
+        return false;
     *storage = plim_tape_alloc(w->t, &s);
-    if (*storage == PLIM_NONE ||
-        !PLIM_PUSH_ROOM(w->t->arena, w->stacks, w->n_stacks, w->cap_stacks))
+    if (*storage == PLIM_NONE)
         return false;
     w->t->events[w->t->n_events - 1].stream = stream;
-    w->stacks[w->n_stacks++] = stack;
+    w->stacks[*storage] = stack;
     return true;
 }
 
@@ -150,6 +148,17 @@ static bool tell_action(teller *w, uint32_t *i)
     return true;
 }
 
+/* Reserves room for all storages. */
+static bool expect_storages(teller *w)
+{
+    const plim_recording *r = w->r;
+    uint64_t n = r->n_before;
+    for (uint32_t i = 0; i < r->n_actions; i++)
+        n += r->actions[i].kind == PLIM_TRACE_ALLOC || r->actions[i].kind == PLIM_TRACE_OOM;
+    plim_tape_expect(w->t, (uint32_t)PLIM_MIN(n, UINT32_MAX));
+    return (w->stacks = PLIM_NEW_N(w->t->arena, uint32_t, n)) != NULL;
+}
+
 plim_status plim_recording_tape(const plim_recording *r, bool as_recorded, plim_tape *t,
                                 uint32_t **stacks, plim_err *err)
 {
@@ -159,7 +168,7 @@ plim_status plim_recording_tape(const plim_recording *r, bool as_recorded, plim_
                 .scratch = &scratch,
                 .next_stream = PLIM_MAX(r->n_streams, 1),
                 .as_recorded = as_recorded};
-    bool good = true;
+    bool good = expect_storages(&w);
     for (uint32_t i = 0; i < r->n_before && good; i++) {
         const plim_recorded_block *b = &r->before[i];
         good = tell_block(&w, b->addr, b->bytes, b->stack, b->stream);

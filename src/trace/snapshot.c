@@ -61,7 +61,23 @@ typedef struct entry { /* values by key; absent: the dict does not have it */
     uint32_t seen; /* bit k: has key k */
 } entry;
 
-enum { PLACES = 64 }; /* dicts of a kind have their keys in the same order */
+static const struct {
+    const char *name;
+    uint8_t state;
+} states[] = {{"active_allocated", PLIM_BLOCK_ALLOCATED},
+              {"active_pending_free", PLIM_BLOCK_PENDING},
+              {"active_awaiting_free", PLIM_BLOCK_PENDING},
+              {"inactive", PLIM_BLOCK_FREE}};
+
+/* What words mean, in the order of their numbers: keys, actions, states. */
+enum {
+    FIRST_ACTION = KEY_COUNT,
+    FIRST_STATE = FIRST_ACTION + PLIM_TRACE_ACTIONS,
+    MEANS_NOTHING = FIRST_STATE + PLIM_COUNT(states)
+};
+
+/* Of the meanings of a word (base/pickle.h), each plus one. */
+enum { AS_WORD, AS_NAME };
 
 typedef struct trace_list { /* the actions of one device, while they come */
     const plim_pickle_node *list;
@@ -85,18 +101,13 @@ typedef struct stream {
 
 typedef struct snapshot {
     plim_recording *r;
-    struct {
-        const char *p; /* of the key's text, which the pickle has once */
-        uint32_t n;
-        key k;
-    } place[PLACES];
     trace_list *traces;
     uint32_t n_traces, cap_traces;
-    plim_id_map handles; /* handle -> the first of streams with it */
-    stream *streams;     /* in order of appearance */
-    uint32_t n_streams, cap_streams;
-    plim_id_map pools; /* key -> number */
-    bool pools_told;   /* actions have a pool */
+    plim_id_map handles;                   /* handle -> the first of streams with it */
+    stream *streams;                       /* in order of appearance */
+    uint32_t n_streams, cap_streams, last; /* last: the one that was found last */
+    plim_id_map pools;                     /* key -> number */
+    bool pools_told;                       /* actions have a pool */
     group *groups;
     uint32_t n_groups, cap_groups;
     const plim_pickle_node *open; /* the list of the last group */
@@ -104,28 +115,40 @@ typedef struct snapshot {
     uint32_t n_histories, cap_histories, n_used; /* n_used: blocks whose segment has come */
 } snapshot;
 
-static key find_key(snapshot *s, plim_pickle_value v, uint32_t i)
+static uint32_t look_up(plim_str word)
 {
-    if (i < PLACES && s->place[i].p == v.p && s->place[i].n == v.n)
-        return s->place[i].k;
-    key k = 0;
-    while (k < KEY_COUNT && !plim_str_is(plim_pickle_text(v), key_names[k]))
-        k++;
-    if (i < PLACES) {
-        s->place[i].p = v.p;
-        s->place[i].n = v.n;
-        s->place[i].k = k;
-    }
-    return k;
+    for (uint32_t i = 0; i < KEY_COUNT; i++)
+        if (plim_str_is(word, key_names[i]))
+            return i;
+    for (uint32_t i = 0; i < PLIM_TRACE_ACTIONS; i++)
+        if (plim_str_is(word, plim_trace_action_name((plim_trace_action)i)))
+            return FIRST_ACTION + i;
+    for (uint32_t i = 0; i < PLIM_COUNT(states); i++)
+        if (plim_str_is(word, states[i].name))
+            return FIRST_STATE + i;
+    return MEANS_NOTHING;
 }
 
-static void read_entry(snapshot *s, const plim_pickle_node *dict, entry *e)
+/* What a value means as a word. */
+static uint32_t find_word(plim_pickle_value v)
+{
+    if (v.kind != PLIM_PICKLE_STR)
+        return MEANS_NOTHING;
+    uint32_t *as = &plim_pickle_word_of(v)->meaning[AS_WORD];
+    if (!*as)
+        *as = look_up(plim_pickle_text(v)) + 1;
+    return *as - 1;
+}
+
+/* What has more keys is nothing of ours; a large dict may be in many lists. */
+enum { MOST_KEYS = 64 };
+
+static void read_entry(const plim_pickle_node *dict, entry *e)
 {
     e->seen = 0;
-    for (uint32_t i = 0; i + 1 < dict->n; i += 2) {
-        key k = dict->items[i].kind == PLIM_PICKLE_STR ? find_key(s, dict->items[i], i / 2)
-                                                       : KEY_COUNT;
-        if (k == KEY_COUNT)
+    for (uint32_t i = 0; i + 1 < dict->n && dict->n <= 2 * MOST_KEYS; i += 2) {
+        uint32_t k = find_word(dict->items[i]);
+        if (k >= KEY_COUNT)
             continue;
         e->v[k] = dict->items[i + 1];
         e->seen |= 1u << k;
@@ -168,6 +191,12 @@ static plim_status find_stream(snapshot *s, uint64_t handle, uint32_t pool, uint
                                plim_err *err)
 {
     enum { MOST = 30000 }; /* others are needed for frees that wait */
+    const plim_recorded_stream is = {handle, pool},
+                               *last = s->n_streams ? &s->streams[s->last].is : NULL;
+    if (last && last->handle == is.handle && last->pool == is.pool) {
+        *out = (uint16_t)s->last;
+        return PLIM_OK;
+    }
     plim_id_slot *slot = plim_id_at(s->r->arena, &s->handles, handle);
     if (!slot)
         return plim_oom(err);
@@ -177,13 +206,14 @@ static plim_status find_stream(snapshot *s, uint64_t handle, uint32_t pool, uint
     if (i == PLIM_NONE) {
         if (s->n_streams == MOST)
             return plim_fail(err, PLIM_EUNSUPPORTED, 0, "more than %d streams", MOST);
-        if (!PLIM_PUSH_ROOM(s->r->arena, s->streams, s->n_streams, s->cap_streams))
+        if (!PLIM_GROW_ROOM(s->r->arena, s->streams, s->n_streams, s->cap_streams))
             return plim_oom(err);
         i = s->n_streams++;
-        s->streams[i] = (stream){{handle, pool}, first};
+        s->streams[i] = (stream){is, first};
         slot->live = true;
         slot->value = i;
     }
+    s->last = i;
     *out = (uint16_t)i;
     return PLIM_OK;
 }
@@ -268,26 +298,27 @@ static plim_status read_stack(snapshot *s, const entry *e, uint32_t *out, plim_e
 
 /* ---- what is taken ---------------------------------------------------------- */
 
+/* The number of the name of a file or a function. */
+static uint32_t find_name(snapshot *s, const entry *e, key k)
+{
+    plim_pickle_value v = has_key(e, k) ? e->v[k] : (plim_pickle_value){0};
+    if (v.kind != PLIM_PICKLE_STR)
+        return plim_recording_name(s->r, PLIM_STR(""));
+    uint32_t *as = &plim_pickle_word_of(v)->meaning[AS_NAME];
+    if (!*as)
+        *as = plim_recording_name(s->r, plim_pickle_text(v)) + 1; /* PLIM_NONE: again 0 */
+    return *as - 1;
+}
+
 static plim_status take_frame(snapshot *s, const entry *e, plim_pickle_value *instead,
                               plim_err *err)
 {
-    plim_str file = plim_pickle_text(e->v[KEY_filename]);
-    plim_str name =
-        has_key(e, KEY_name) ? plim_pickle_text(e->v[KEY_name]) : (plim_str){NULL, 0};
     int64_t line =
         has_key(e, KEY_line) && e->v[KEY_line].kind == PLIM_PICKLE_INT ? e->v[KEY_line].i : 0;
-    uint32_t id = plim_recording_frame(s->r, file, line, name);
+    uint32_t id = plim_recording_frame(s->r, find_name(s, e, KEY_filename), line,
+                                       find_name(s, e, KEY_name));
     *instead = (plim_pickle_value){.kind = PLIM_PICKLE_TAKEN, .i = id};
     return id == PLIM_NONE ? plim_oom(err) : PLIM_OK;
-}
-
-/* The name of an action -> what it is; PLIM_NONE: nothing that moves memory. */
-static uint32_t find_action(plim_str name)
-{
-    for (uint32_t i = 0; i < PLIM_TRACE_ACTIONS; i++)
-        if (plim_str_is(name, plim_trace_action_name((plim_trace_action)i)))
-            return i;
-    return PLIM_NONE;
 }
 
 static plim_status take_action(snapshot *s, plim_pickle_node *list, const entry *e,
@@ -295,10 +326,10 @@ static plim_status take_action(snapshot *s, plim_pickle_node *list, const entry 
 {
     plim_recording *r = s->r;
     plim_action a = {0};
-    uint32_t kind = find_action(plim_pickle_text(e->v[KEY_action]));
+    uint32_t kind = find_word(e->v[KEY_action]) - FIRST_ACTION;
     plim_status st = read_stack(s, e, &a.stack, err);
     *instead = (plim_pickle_value){0};
-    if (st || kind == PLIM_NONE)
+    if (st || kind >= PLIM_TRACE_ACTIONS) /* others do not move memory */
         return st;
     a.kind = (uint8_t)kind;
     st = kind == PLIM_TRACE_OOM ? read_bytes(e, KEY_device_free, "an oom", &a.addr, err)
@@ -311,7 +342,7 @@ static plim_status take_action(snapshot *s, plim_pickle_node *list, const entry 
         return st;
     s->pools_told |= has_key(e, KEY_pool_id);
     if (!s->n_traces || s->traces[s->n_traces - 1].list != list) {
-        if (!PLIM_PUSH_ROOM(r->arena, s->traces, s->n_traces, s->cap_traces))
+        if (!PLIM_GROW_ROOM(r->arena, s->traces, s->n_traces, s->cap_traces))
             return plim_oom(err);
         s->traces[s->n_traces++] = (trace_list){list, r->n_actions};
     }
@@ -323,7 +354,7 @@ static plim_status add_to_group(snapshot *s, plim_pickle_node *list, uint32_t it
                                 plim_err *err)
 {
     if (!list->spent) {
-        if (!PLIM_PUSH_ROOM(s->r->arena, s->groups, s->n_groups, s->cap_groups))
+        if (!PLIM_GROW_ROOM(s->r->arena, s->groups, s->n_groups, s->cap_groups))
             return plim_oom(err);
         list->spent = true;
         list->meaning = s->n_groups;
@@ -359,7 +390,7 @@ static plim_status take_history(snapshot *s, plim_pickle_node *list, const entry
     if (st)
         return st;
     *instead = (plim_pickle_value){0};
-    if (!PLIM_PUSH_ROOM(s->r->arena, s->histories, s->n_histories, s->cap_histories))
+    if (!PLIM_GROW_ROOM(s->r->arena, s->histories, s->n_histories, s->cap_histories))
         return plim_oom(err);
     s->histories[s->n_histories++] = h;
     return PLIM_OK;
@@ -368,23 +399,13 @@ static plim_status take_history(snapshot *s, plim_pickle_node *list, const entry
 static plim_status take_block(snapshot *s, plim_pickle_node *list, const entry *e,
                               plim_pickle_value *instead, plim_err *err)
 {
-    static const struct {
-        const char *name;
-        uint8_t state;
-    } states[] = {{"active_allocated", PLIM_BLOCK_ALLOCATED},
-                  {"active_pending_free", PLIM_BLOCK_PENDING},
-                  {"active_awaiting_free", PLIM_BLOCK_PENDING},
-                  {"inactive", PLIM_BLOCK_FREE}};
     plim_recording *r = s->r;
     plim_recorded_block b = {0};
-    plim_str name = plim_pickle_text(e->v[KEY_state]);
-    size_t i = 0;
-    while (i < PLIM_COUNT(states) && !plim_str_is(name, states[i].name))
-        i++;
-    if (i == PLIM_COUNT(states))
+    uint32_t state = find_word(e->v[KEY_state]) - FIRST_STATE;
+    if (state >= PLIM_COUNT(states))
         return plim_fail(err, PLIM_EFORMAT, 0, "unknown state '" PLIM_STR_FMT "' of a block",
-                         PLIM_STR_CUT(name));
-    b.state = states[i].state;
+                         PLIM_STR_CUT(plim_pickle_text(e->v[KEY_state])));
+    b.state = states[state].state;
     plim_status st = read_bytes(e, KEY_size, "a block", &b.bytes, err);
     if (!st && has_key(e, KEY_requested_size))
         st = read_bytes(e, KEY_requested_size, "a block", &b.requested, err);
@@ -403,7 +424,7 @@ static plim_status take_block(snapshot *s, plim_pickle_node *list, const entry *
     if (st)
         return st;
     *instead = (plim_pickle_value){0};
-    if (!PLIM_PUSH_ROOM(r->arena, r->blocks, r->n_blocks, r->cap_blocks))
+    if (!PLIM_GROW_ROOM(r->arena, r->blocks, r->n_blocks, r->cap_blocks))
         return plim_oom(err);
     r->blocks[r->n_blocks++] = b;
     return PLIM_OK;
@@ -446,7 +467,7 @@ static plim_status take_segment(snapshot *s, const entry *e, plim_pickle_value *
     if (has_key(e, KEY_frames))
         spend_value(e->v[KEY_frames], 0);
     *instead = (plim_pickle_value){0};
-    if (!PLIM_PUSH_ROOM(r->arena, r->segments, r->n_segments, r->cap_segments))
+    if (!PLIM_GROW_ROOM(r->arena, r->segments, r->n_segments, r->cap_segments))
         return plim_oom(err);
     r->segments[r->n_segments++] = g;
     return PLIM_OK;
@@ -457,7 +478,7 @@ static plim_status take_dict(void *ud, plim_pickle_node *list, plim_pickle_value
 {
     snapshot *s = ud;
     entry e;
-    read_entry(s, instead->node, &e);
+    read_entry(instead->node, &e);
     if (has_key(&e, KEY_action))
         return take_action(s, list, &e, instead, err);
     if (has_key(&e, KEY_filename))
@@ -671,4 +692,4 @@ static plim_status read_snapshot(plim_recording *r, plim_bytes file, plim_err *e
 }
 
 const plim_recording_format plim_format_snapshot = {
-    .name = "snapshot", .detect = detect_snapshot, .read = read_snapshot};
+    .name = "snapshot", .asks = true, .detect = detect_snapshot, .read = read_snapshot};

@@ -88,6 +88,15 @@ crossed = {"segments": [segment(BASE, [block("inactive", 20 * MIB)], segment_poo
                               action("free_completed", BASE, 5 * MIB, pool_id=(0, 0))]]}
 
 
+# one object in many places: an action, its frames, a block, a list of frames within a list
+SHARED = action("alloc", BASE, MIB, frames=FRAMES, pool_id=(0, 0))
+HALF = block("active_allocated", MIB, requested_size=MIB, frames=FRAMES)
+shared = {"segments": [segment(BASE, [HALF] * 2, segment_pool_id=SHARED["pool_id"])],
+          "device_traces": [[SHARED, SHARED, action("free_requested", BASE, MIB, frames=FRAMES), SHARED,
+                             action("alloc", BASE, MIB, frames=[FRAMES, FRAMES])], [SHARED]],
+          "external_annotations": [[FRAMES] * 3] * 3}
+
+
 class Evil:
     def __reduce__(self):
         return print, ("never",)
@@ -96,7 +105,8 @@ class Evil:
 def main():
     HERE.mkdir(exist_ok=True)
     for name, value in [("list_1_10", list_1_10), ("history_1_13", history_1_13), ("history_2_0", history_2_0),
-                        ("mid_run", mid_run), ("two", two), ("different", different), ("crossed", crossed)]:
+                        ("mid_run", mid_run), ("two", two), ("different", different), ("crossed", crossed),
+                        ("shared", shared)]:
         (HERE / f"{name}.pickle").write_bytes(pickle.dumps(value, 2 if "1_1" in name else 4))
     (HERE / "code.pickle").write_bytes(pickle.dumps({"segments": [Evil()]}, 4))
     (HERE / "other.pickle").write_bytes(pickle.dumps({"weights": [1, 2]}, 4))

@@ -2,7 +2,8 @@
 """bombs.py PROGRAM -- small files that take much, and all samples, with little memory.
 
 Writes files that took gigabytes or many seconds once, such as 663 bytes of ONNX with four nested loops, and
-reads each of them, and each file of tests/data, with `info`, and `estimate` or, what is no model, `replay`:
+reads each of them, and each file of tests/data, with `info`, and `estimate` or, what is no model, `replay`; and
+recordings with `diff`, too, beside themselves:
 
  * every file under a limit of 512,000 KiB of address space, and the bombs in a control group of that size, as
    a container is, where one can be made: exit status 0 to 4 within 10 s of processor time;
@@ -13,8 +14,10 @@ Prints one line of counts, then what was wrong; exit status 1 if anything was.
 """
 
 import json
+import multiprocessing
 import os
 import pathlib
+import pickle
 import resource
 import struct
 import subprocess
@@ -127,6 +130,92 @@ def bombs(folder):
     yield config("negative", **llama, attention_dropout=-1), (3, 3), "'attention_dropout' is -1, not in 0..1"
 
 
+# ---- recordings, in which one object stands in many places --------------------------------------------
+
+BASE = 0x7f0000000000
+
+
+def action(what="alloc", i=0, **more):
+    return {"action": what, "addr": BASE + 512 * i, "size": 512, "stream": 0, **more}
+
+
+def block(**more):
+    return {"size": 512, "requested_size": 512, "state": "active_allocated", **more}
+
+
+def segment(blocks, at=0):
+    return {"address": BASE + at, "total_size": 512 * len(blocks), "stream": 0, "device": 0, "blocks": blocks}
+
+
+def frames(n, letters):
+    """They have one file and one function, with long names."""
+    file, name = "d" * letters + "/" + "f" * 400 + ".py", "n" * letters
+    return [{"filename": file, "line": i, "name": name} for i in range(n)]
+
+
+def nest(value, times, depth):
+    for _ in range(depth):
+        value = [value] * times
+    return value
+
+
+def spans(n, letters):
+    """A trace with one long name, in as many stacks as it has requests."""
+    note = {"ph": "X", "cat": "user_annotation", "name": "a" * letters, "pid": 1, "tid": 1, "ts": 0, "dur": 10 * n}
+    yield note
+    for i in range(n):
+        at = {"pid": 1, "tid": 1, "ts": 10 * i + 1}
+        yield {"ph": "X", "cat": "cpu_op", "name": f"op{i}", "dur": 5, **at}
+        yield {"ph": "i", "name": "[memory]", **at, "args": {
+            "Addr": 512 * i, "Bytes": 512, "Device Type": 1, "Device Id": 0}}
+
+
+def snapshot(segments=(), trace=()):
+    return pickle.dumps({"segments": list(segments), "device_traces": [list(trace)]}, 4)
+
+
+def stacks(n):
+    few = frames(64, 300)
+    return [action(i=i, frames=few[i % 64:] + few[:i // 64 % 64] + few[:i // 4096]) for i in range(n)]
+
+
+# (file, what it holds, exit statuses of info, replay and diff, what one of them says)
+NO_MODEL, MORE = "is a memory snapshot of PyTorch, not a model", "takes more than"
+RECORDINGS = [
+    ("one_event", lambda: snapshot(trace=[action(frames=frames(64, 300))] * 3_000_000), (3, 0, 4), MORE),
+    ("one_large_event", lambda: snapshot(trace=[action(x="x" * 10**6)] * 2_000_000), (3, 0, 4), NO_MODEL),
+    ("two_events", lambda: snapshot(trace=[action(), action("free_completed")] * 1_500_000), (3, 0, 0), NO_MODEL),
+    ("one_stack", lambda: snapshot(trace=[action(i=i, frames=f) for f in [frames(64, 300)] for i in range(100_000)]),
+     (3, 0, 0), NO_MODEL),
+    ("many_stacks", lambda: snapshot(trace=stacks(30_000)), (3, 0, 0), NO_MODEL),
+    ("many_frames", lambda: snapshot(trace=[action(i=i, frames=[f]) for i, f in enumerate(frames(100_000, 100_000))]),
+     (3, 0, 0), NO_MODEL),
+    ("wide_event", lambda: snapshot(trace=[action(**{f"k{i}": i for i in range(10_000)})] * 1_000_000),
+     (3, 0, 0), NO_MODEL),
+    ("nested", lambda: snapshot(trace=[action(frames=nest(frames(64, 9), 1000, 100)), nest([action()], 1000, 100)]),
+     (3, 0, 0), NO_MODEL),
+    ("one_block", lambda: snapshot([segment([block(frames=frames(64, 300))] * 3_000_000)]), (3, 4, 4), MORE),
+    ("one_segment", lambda: snapshot([segment([], 1), segment([])] * 1_500_000), (3, 0, 0), NO_MODEL),
+    ("one_history", lambda: snapshot([segment([block(history=[{"real_size": 5}] * 1_000_000)] * 1000)] * 1000),
+     (3, 3, 3), NO_MODEL),
+    ("one_note", lambda: json.dumps(list(spans(30_000, 100_000))).encode(), (3, 0, 0), "is a trace of torch.profiler"),
+]
+
+
+def write_recording(path, make):
+    path.write_bytes(make())
+
+
+def recordings(folder):
+    """Each is made in a process of its own: what starts from a large one counts as large."""
+    for name, make, statuses, words in RECORDINGS:
+        path = folder / name
+        writer = multiprocessing.get_context("fork").Process(target=write_recording, args=(path, make))
+        writer.start()
+        writer.join()
+        yield path, statuses, words
+
+
 def make_group():
     """A control group with that much memory; None: this user cannot make one."""
     for root, file in ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max"):
@@ -143,6 +232,15 @@ def make_group():
     return None
 
 
+# Of a recording.
+READERS = ("info",), ("replay",), ("replay", "--json"), ("diff",), ("diff", "--json")
+
+
+def files_of(command):
+    """A recording is set beside itself."""
+    return 2 if command[0] == "diff" else 1
+
+
 class Runner:
     def __init__(self, program):
         self.program, self.runs, self.wrong, self.most, self.group = program, 0, [], 0, make_group()
@@ -155,11 +253,12 @@ class Runner:
                 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
         with tempfile.TemporaryFile() as out:
-            child = subprocess.Popen([self.program, command, str(path)], stdout=out, stderr=out, preexec_fn=restrict)
+            child = subprocess.Popen([self.program, *command, *[str(path)] * files_of(command)], stdout=out, stderr=out,
+                                     preexec_fn=restrict)
             _, status, usage = os.wait4(child.pid, 0)
             child.returncode = status
             out.seek(0)
-            said = " ".join(out.read().decode("utf-8", "replace").split())
+            said = " ".join(out.read(1 << 20).decode("utf-8", "replace").split())
         status = os.waitstatus_to_exitcode(status)
         self.runs += 1
         self.expect(0 <= status <= 4, path, command, limit, f"exit status {status}: {said[-200:]}")
@@ -169,33 +268,41 @@ class Runner:
 
     def expect(self, true, path, command, limit, why):
         if not true:
-            self.wrong.append(f"{command} {path}{f' within {limit} bytes' if limit else ''}: {why}")
+            self.wrong.append(f"{' '.join(command)} {path}{f' within {limit} bytes' if limit else ''}: {why}")
 
-    def explode(self, path, statuses, words):
+    def explode(self, path, statuses, words, commands=(("info",), ("estimate",))):
         size = path.stat().st_size if path.is_file() else 0
         heard = []
-        for command, wanted in zip(("info", "estimate"), statuses):
+        for command, wanted in zip(commands, statuses):
+            files = files_of(command)
             status, said, held = self.run(path, command, 0)
             heard.append(said)
-            self.most = max(self.most, held - 64 * size)
+            self.most = max(self.most, held - 64 * size * files)
             self.expect(status == wanted, path, command, 0, f"exit status {status}, not {wanted}: {said[-200:]}")
-            self.expect(held < FLOOR + 64 * size, path, command, 0, f"it took {held >> 20} MiB")
+            self.expect(held < files * (FLOOR + 64 * size), path, command, 0, f"it took {held >> 20} MiB")
+            if "--json" in command:  # the same, printed otherwise
+                continue
             self.run(path, command, LIMIT)
             if self.group:
                 self.run(path, command, LIMIT, self.group)
-        self.expect(any(words in said for said in heard), path, "info", 0, f"it does not say '{words}': {heard}")
+        self.expect(any(words in said for said in heard), path, commands[0], 0, f"it does not say '{words}': {heard}")
 
 
 def main():
     runner = Runner(os.path.abspath(sys.argv[1]))
     samples = [p for p in sorted(DATA.rglob("*")) if p.is_file()]
     for path in samples:
-        known, _, _ = runner.run(path, "info", LIMIT)
-        runner.run(path, "replay" if known else "estimate", LIMIT)
+        known, _, _ = runner.run(path, ("info",), LIMIT)
+        runner.run(path, ("replay" if known else "estimate",), LIMIT)
     with tempfile.TemporaryDirectory() as folder:
         n = 0
-        for n, bomb in enumerate(bombs(pathlib.Path(folder)), 1):
+        for bomb in bombs(pathlib.Path(folder)):
             runner.explode(*bomb)
+            n += 1
+        for path, (info, replay, diff), words in recordings(pathlib.Path(folder)):
+            runner.explode(path, (info, replay, replay, diff, diff), words, READERS)
+            path.unlink()
+            n += 1
     if runner.group:
         runner.group.rmdir()
     print(f"{len(samples)} samples and {n} bombs, {runner.runs} runs; a bomb takes {runner.most >> 20} MiB at most, "

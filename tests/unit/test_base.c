@@ -213,6 +213,24 @@ static void test_budget(void **state)
     CHECK("outside, nothing is recorded", !plim_arena_new(&b, 1, 1));
     plim_arena_free(&b);
 
+    b.fail_after = 0;
+    err = (plim_err)PLIM_ERR_INIT;
+    plim_budget one, free_one, two;
+    plim_budget_begin(&one, 1 << 20); /* 192 MiB */
+    CHECK("for the first", plim_arena_new(&b, 1, 100 << 20) != NULL);
+    CHECK("is done", plim_budget_end(&one, PLIM_OK, &err) == PLIM_OK);
+    plim_budget_begin(&free_one, PLIM_BUDGET_FREE);
+    CHECK("for the other", plim_arena_new(&b, 1, 3 << 20) != NULL);
+    CHECK("is done, too", plim_budget_end(&free_one, PLIM_OK, &err) == PLIM_OK);
+    /* 128 MiB twice and 64 times as much as the file has and the other holds */
+    plim_budget_join(&two, &one, &free_one);
+    CHECK("what both hold counts", two.held >= 103 << 20 && two.limit > 384u << 20);
+    CHECK("as much as is left", plim_arena_new(&b, 1, 280 << 20) != NULL);
+    CHECK("not more", plim_arena_new(&b, 1, 300 << 20) == NULL);
+    CHECK("so it fails", plim_budget_end(&two, PLIM_OK, &err) == PLIM_ENOMEM);
+    CHECK("and says why", strstr(err.msg, "to compare these two takes more than"));
+    plim_arena_free(&b);
+
     plim_limit_memory(1u << 30);
     plim_budget_begin(&inner, 0);
     b.fail_after = 0;
@@ -246,6 +264,69 @@ static void test_push(void **state)
         v.items[v.n++] = 1;
     CHECK("stops at the limit", v.n > 0 && v.n < 1000);
     plim_arena_free(&a);
+}
+
+/* An array that grows far has a place of its own, and its old one is given back. */
+static void test_grow(void **state)
+{
+    (void)state;
+    enum { N = 3000000 };
+    plim_arena a = PLIM_ARENA_INIT, other = PLIM_ARENA_INIT;
+    uint64_t before = plim_memory_held(), *items = NULL, *more = NULL;
+    uint32_t n = 0, cap = 0, n_more = 0, cap_more = 0;
+    for (uint64_t i = 0; i < N; i++) {
+        CHECK("room", PLIM_GROW_ROOM(&a, items, n, cap));
+        items[n++] = i;
+        if (i % 4)
+            continue;
+        CHECK("room beside it", PLIM_GROW_ROOM(&a, more, n_more, cap_more));
+        more[n_more++] = ~i;
+    }
+    for (uint64_t i = 0; i < N; i++)
+        CHECK("kept in order", items[i] == i && more[i / 4] == ~(i / 4 * 4));
+    CHECK("zeroed", items[cap - 1] == 0);
+    uint64_t held = plim_memory_held() - before,
+             all = (cap + (uint64_t)cap_more) * sizeof *items;
+    CHECK("no old copies", held >= all && held < all + (9 << 20));
+    CHECK("counted", a.used >= all && a.used <= held);
+    plim_arena_adopt(&other, &a);
+    CHECK("goes with its arena", items[N - 1] == N - 1);
+    plim_arena_reset(&other);
+    CHECK("and is given back", plim_memory_held() - before < 9 << 20);
+    plim_arena_free(&other);
+    CHECK("all of it", plim_memory_held() == before);
+
+    a = (plim_arena){.limit = 20 << 20};
+    items = NULL;
+    n = cap = 0;
+    while (n < N && PLIM_GROW_ROOM(&a, items, n, cap))
+        items[n++] = 1;
+    CHECK("stops at the limit", n == 2097152 && items[n - 1] == 1);
+    plim_arena_free(&a);
+}
+
+static int compare_numbers(const void *x, const void *y)
+{
+    const uint64_t *p = x, *q = y;
+    return *p < *q ? -1 : *p > *q;
+}
+
+static void test_sort(void **state)
+{
+    (void)state;
+    enum { N = 1 << 20 };
+    uint64_t *list = test_malloc(N * sizeof *list);
+    for (uint64_t i = 0; i < N; i++)
+        list[i] = i;
+    plim_limit_memory(plim_memory_held() + (1 << 20));
+    CHECK("in order", plim_sort_items(list, N, sizeof *list, compare_numbers));
+    list[N - 1] = 7;
+    CHECK("needs a copy", !plim_sort_items(list, N, sizeof *list, compare_numbers));
+    plim_limit_memory(0);
+    CHECK("sorted", plim_sort_items(list, N, sizeof *list, compare_numbers));
+    CHECK("so", list[7] == 7 && list[8] == 7 && list[N - 1] == N - 2);
+    CHECK("nothing", plim_sort_items(NULL, 0, 8, compare_numbers));
+    test_free(list);
 }
 
 static void test_map(void **state)
@@ -330,6 +411,11 @@ static void test_shrinking(void **state)
     CHECK("opened", plim_file_open(&b, path, true, &err) == PLIM_OK && b.n == SIZE && b.file);
     CHECK("cut short", ftruncate(fd, LEFT) == 0);
     CHECK("what is left can be read", plim_bytes_need(b, 0, LEFT, &err) == PLIM_OK);
+    char copy[16] = "x";
+    CHECK("and copied", plim_bytes_copy(b, LEFT - 16, 16, copy, &err) == PLIM_OK && !copy[0]);
+    plim_err gone = PLIM_ERR_INIT;
+    CHECK("the rest is not", plim_bytes_copy(b, LEFT - 8, 16, copy, &gone) == PLIM_EIO);
+    CHECK("which says so", strstr(gone.msg, "there is nothing at byte 1048576"));
     CHECK("zeros", b.p[LEFT - 1] == 0);
     CHECK("the rest cannot", plim_bytes_need(b, SIZE - 1, 1, &err) == PLIM_EIO);
     CHECK("says what happened", strstr(err.msg, "had 8388608 bytes and has become shorter"));
@@ -406,7 +492,8 @@ int main(void)
         cmocka_unit_test(test_status),      cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_strings),     cmocka_unit_test(test_arena),
         cmocka_unit_test(test_arena_again), cmocka_unit_test(test_budget),
-        cmocka_unit_test(test_shrinking),   cmocka_unit_test(test_push),
+        cmocka_unit_test(test_shrinking),   cmocka_unit_test(test_grow),
+        cmocka_unit_test(test_sort),        cmocka_unit_test(test_push),
         cmocka_unit_test(test_map),         cmocka_unit_test(test_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

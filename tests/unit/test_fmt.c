@@ -251,6 +251,38 @@ static void test_buf(void **state)
     plim_arena_free(&a);
 }
 
+/* Pieces of an output, until one is refused. */
+typedef struct taken {
+    uint64_t bytes, pieces, most;
+} taken;
+
+static int take_piece(void *ud, const char *text, size_t n)
+{
+    taken *t = ud;
+    CHECK("the next", t->bytes % 10 == (uint64_t)(text[0] - '0'));
+    t->bytes += n;
+    return ++t->pieces > t->most;
+}
+
+static void test_buf_put(void **state)
+{
+    (void)state;
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_buf b;
+    taken all = {.most = UINT64_MAX}, few = {.most = 2};
+    plim_buf_init(&b, &a);
+    plim_buf_put(&b, take_piece, &all);
+    plim_buf_repeat(&b, "0123456789", 1000000);
+    CHECK("in pieces", all.pieces > 100 && !b.bad && !b.unput);
+    CHECK("but for the last", all.bytes + plim_buf_str(&b).n == 10000000);
+    CHECK("in little memory", a.used < 1 << 20);
+    plim_buf_put(&b, take_piece, &few);
+    few.bytes = all.bytes;
+    plim_buf_repeat(&b, "0123456789", 1000000);
+    CHECK("none after one that fails", b.unput && few.pieces == 3);
+    plim_arena_free(&a);
+}
+
 static void test_edit_distance(void **state)
 {
     (void)state;
@@ -285,7 +317,7 @@ int main(void)
         cmocka_unit_test(test_numbers),       cmocka_unit_test(test_parse_size),
         cmocka_unit_test(test_parse_dim),     cmocka_unit_test(test_parse_shape),
         cmocka_unit_test(test_width),         cmocka_unit_test(test_table),
-        cmocka_unit_test(test_buf),
+        cmocka_unit_test(test_buf),           cmocka_unit_test(test_buf_put),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

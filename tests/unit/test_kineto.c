@@ -3,6 +3,8 @@
  * event; those of other versions and layouts (tests/data/traces) are read; damaged ones are
  * refused, or end early. */
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include "base/fmt.h"
 #include "trace/recording.h"
@@ -92,7 +94,8 @@ static plim_str last_label(const plim_recording *r)
     for (uint32_t i = r->n_actions; i-- > 0;)
         if (r->actions[i].kind == PLIM_TRACE_ALLOC) {
             uint32_t label = r->stacks[r->actions[i].stack].label;
-            return label == PLIM_NONE ? (plim_str){NULL, 0} : r->frames[label].text;
+            return label == PLIM_NONE ? (plim_str){NULL, 0}
+                                      : plim_recording_frame_text(r, label);
         }
     return (plim_str){NULL, 0};
 }
@@ -288,6 +291,53 @@ static void test_window(void **state)
     plim_arena_free(&a);
 }
 
+static void write_file(char *path, plim_str text)
+{
+    int fd = mkstemp(path);
+    CHECK("a file of our own", fd >= 0);
+    for (size_t at = 0; at < text.n;) {
+        ssize_t n = write(fd, text.p + at, text.n - at);
+        CHECK("written", n > 0);
+        at += (size_t)n;
+    }
+    close(fd);
+}
+
+/* A file is read piece by piece, in less memory than it has bytes, wherever a number is cut in two. */
+static void test_large(void **state)
+{
+    (void)state;
+    enum { NUMBERS = 1500000 };
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_buf text;
+    plim_buf_init(&text, &a);
+    plim_buf_puts(&text, "[");
+    for (uint64_t i = 0; i < NUMBERS; i++)
+        plim_buf_printf(&text, "%" PRIu64 ",\n", i * i);
+    plim_buf_puts(&text,
+                  "{\"ph\":\"i\",\"name\":\"[memory]\",\"pid\":1,\"tid\":1,\"ts\":1,\"args\":"
+                  "{\"Addr\":1,\"Bytes\":512,\"Device Type\":1,\"Device Id\":0}}]");
+    plim_str plain = plim_buf_str(&text), packed = store_gzip(&a, plain);
+    for (int gz = 0; gz < 2; gz++) {
+        char path[] = "/tmp/plimsoll-trace-XXXXXX";
+        plim_arena kept = PLIM_ARENA_INIT;
+        plim_recording r;
+        plim_bytes b;
+        plim_err err = PLIM_ERR_INIT;
+        write_file(path, gz ? packed : plain);
+        CHECK("opened", plim_file_open(&b, path, true, &err) == PLIM_OK && b.n > (16 << 20));
+        plim_limit_memory(plim_memory_held() + (8 << 20));
+        plim_status st = plim_recording_read(&r, &kept, b, &err);
+        plim_limit_memory(0);
+        CHECK_STR("is read", err.msg, "");
+        CHECK("to its end", st == PLIM_OK && r.n_events == 1);
+        plim_file_close(&b);
+        plim_arena_free(&kept);
+        remove(path);
+    }
+    plim_arena_free(&a);
+}
+
 /* ---- damage ------------------------------------------------------------------------ */
 
 /* Reads it and, if it can be read, uses all of it; *early: it says that it ends early. */
@@ -346,7 +396,7 @@ int main(void)
         cmocka_unit_test(test_golden),     cmocka_unit_test(test_versions),
         cmocka_unit_test(test_difference), cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_refused),    cmocka_unit_test(test_window),
-        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_large),      cmocka_unit_test(test_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

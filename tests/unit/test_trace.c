@@ -3,6 +3,8 @@
  * versions (tests/data/snapshots) are read; damaged ones are refused. */
 #include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include "trace/recording.h"
 #include "unit.h"
@@ -125,8 +127,8 @@ static void test_out_of_memory(void **state)
     uint64_t segments = f.oom_reserved / (20 * MIB);
     CHECK("2 MiB of each are free", f.free_bytes[1] == segments * 2 * MIB);
     CHECK("in a piece each", f.pieces[1] == segments && f.largest[1] == 2 * MIB);
-    CHECK("where",
-          plim_str_ends(r.frames[r.stacks[f.oom_stack].label].text, PLIM_STR(" block")));
+    CHECK("where", plim_str_ends(plim_recording_frame_text(&r, r.stacks[f.oom_stack].label),
+                                 PLIM_STR(" block")));
     plim_file_close(&b);
     plim_arena_free(&a);
 }
@@ -176,6 +178,7 @@ static void test_versions(void **state)
         {"from the middle of a run", "mid_run", 3, 1, 3, 2, false, 10 * MIB, NULL},
         {"the busier of two devices", "two", 2, 1, 2, 0, true, 0, NULL},
         {"blocks that we would not cut so", "different", 3, 1, 3, 0, true, 0, NULL},
+        {"one object in many places", "shared", 5, 1, 2, 1, false, MIB, "train.py:21 step"},
     };
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
         plim_arena a = PLIM_ARENA_INIT;
@@ -183,17 +186,92 @@ static void test_versions(void **state)
         plim_err err = PLIM_ERR_INIT;
         plim_bytes b = map_file(DATA, rows[i].name);
         CHECK(rows[i].why, plim_recording_read(&r, &a, b, &err) == PLIM_OK);
-        CHECK(rows[i].why, r.n_actions == rows[i].actions && !r.n_gaps);
+        CHECK(rows[i].why, r.n_actions == rows[i].actions);
+        CHECK(rows[i].why, r.n_gaps == (strcmp(rows[i].name, "shared") ? 0u : 3u));
         CHECK(rows[i].why, r.n_segments == rows[i].segments && r.n_blocks == rows[i].blocks);
         CHECK(rows[i].why, r.n_before == rows[i].before);
         CHECK(rows[i].why, r.before_bytes == rows[i].before_bytes);
         CHECK(rows[i].why, plim_recording_from_start(&r) == rows[i].from_start);
         const plim_stack *s = &r.stacks[r.blocks[0].stack];
         if (rows[i].label)
-            CHECK(rows[i].why, s->n && plim_str_is(r.frames[s->label].text, rows[i].label));
+            CHECK(rows[i].why,
+                  s->n && plim_str_is(plim_recording_frame_text(&r, s->label), rows[i].label));
         plim_file_close(&b);
         plim_arena_free(&a);
     }
+}
+
+/* What is in many places of a file is once in the recording. */
+static void test_shared(void **state)
+{
+    (void)state;
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_recording r;
+    plim_bytes b = map_file(DATA, "shared");
+    CHECK("is read", plim_recording_read(&r, &a, b, NULL) == PLIM_OK);
+    CHECK("two frames", r.n_frames == 2 && r.n_stacks == 2 && r.stacks[1].n == 2);
+    for (uint32_t i = 0; i < r.n_actions; i++)
+        CHECK("a list of lists is no stack", r.actions[i].stack == (i < 4));
+    CHECK("blocks, too", r.blocks[0].stack == 1 && r.blocks[1].stack == 1);
+    CHECK("at two addresses", r.blocks[1].addr == r.blocks[0].addr + MIB);
+    plim_file_close(&b);
+    plim_arena_free(&a);
+}
+
+static void put_text(FILE *f, const char *text)
+{
+    fprintf(f, "X%c%c%c%c%s", (int)strlen(text), 0, 0, 0, text);
+}
+
+/* A snapshot of 28 MB with as many actions, each with a text of its own. */
+static void write_large(const char *path, uint32_t actions)
+{
+    FILE *f = fopen(path, "wb");
+    CHECK("a file of our own", f != NULL);
+    fprintf(f, "%c%c}(", 0x80, 4);
+    put_text(f, "device_traces");
+    fprintf(f, "](](");
+    for (uint32_t i = 0; i < actions; i++) {
+        char text[251];
+        snprintf(text, sizeof text, "%0250u", i % 100);
+        fprintf(f, "}(");
+        put_text(f, "action");
+        put_text(f, i % 2 ? "free_completed" : "alloc");
+        put_text(f, "user_metadata");
+        put_text(f, text);
+        put_text(f, "addr");
+        fprintf(f, "J%c%c%c%c", 1, (int)(i / 2 % 256), 1, 1);
+        put_text(f, "size");
+        fprintf(f, "K%cu%s", 100, i % 1000 == 999 ? "e(" : "");
+    }
+    fprintf(f, "eeu.");
+    CHECK("written", !fclose(f));
+}
+
+/* A file is read piece by piece, in less memory than it has bytes. */
+static void test_large(void **state)
+{
+    (void)state;
+    enum { ACTIONS = 80000 };
+    char path[] = "/tmp/plimsoll-snapshot-XXXXXX";
+    int fd = mkstemp(path);
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_recording r;
+    plim_bytes b;
+    plim_err err = PLIM_ERR_INIT;
+    CHECK("a place for it", fd >= 0 && !close(fd));
+    write_large(path, ACTIONS);
+    CHECK("is opened", plim_file_open(&b, path, true, &err) == PLIM_OK && b.n > (24 << 20));
+    plim_limit_memory(plim_memory_held() + (12 << 20));
+    plim_status st = plim_recording_read(&r, &a, b, &err);
+    plim_limit_memory(0);
+    CHECK_STR("is read", err.msg, "");
+    CHECK("all of it", st == PLIM_OK && r.n_actions == ACTIONS);
+    CHECK("in order", r.actions[1].kind == PLIM_TRACE_FREE_COMPLETED &&
+                          r.actions[ACTIONS - 1].addr == (0x01010001u | 63 << 8));
+    plim_file_close(&b);
+    plim_arena_free(&a);
+    remove(path);
 }
 
 static void test_difference(void **state)
@@ -299,6 +377,7 @@ int main(void)
         cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_tapes),
         cmocka_unit_test(test_versions),      cmocka_unit_test(test_difference),
         cmocka_unit_test(test_refused),       cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_shared),        cmocka_unit_test(test_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

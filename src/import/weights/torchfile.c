@@ -150,6 +150,39 @@ static bool is_legacy(plim_bytes b)
     return false;
 }
 
+/* Whether a pickle begins as a memory snapshot: a dict or a list of dicts with such a first key.  It may have
+ * gigabytes, so that no more is read of it.
+ * src: torch/csrc/cuda/Module.cpp, 1.10 to 2.13; Lib/pickletools.py of CPython 3.14 */
+static bool is_snapshot(plim_bytes b)
+{
+    enum { PROTO = 0x80, FRAME = 0x95, MEMOIZE = 0x94, SHORT_BINUNICODE = 0x8c, FAR = 64 };
+    static const char *const keys[] = {"segments", "device_traces", "device", "address"};
+    plim_str text = {NULL, 0};
+    for (uint64_t i = 0; i + 2 * FAR < b.n && i < FAR && !text.p;) {
+        switch (b.p[i]) {
+        case '(':
+        case ']':
+        case '}':
+        case MEMOIZE: i++; break;
+        case PROTO:
+        case 'q': i += 2; break; /* BINPUT */
+        case 'r': i += 5; break; /* LONG_BINPUT */
+        case FRAME: i += 9; break;
+        case SHORT_BINUNICODE: text = (plim_str){(const char *)b.p + i + 2, b.p[i + 1]}; break;
+        case 'X':
+            if (b.p[i + 2] | b.p[i + 3] | b.p[i + 4]) /* of its length */
+                return false;
+            text = (plim_str){(const char *)b.p + i + 5, b.p[i + 1]};
+            break;
+        default: return false;
+        }
+    }
+    for (size_t k = 0; k < PLIM_COUNT(keys); k++)
+        if (text.p && text.n < FAR / 2 && plim_str_is(text, keys[k]))
+            return true;
+    return false;
+}
+
 /* After the keys each storage begins with its length in 8 bytes. */
 static plim_status check_storages(torchfile *f, plim_pickle_value keys, plim_bytes b,
                                   uint64_t at)
@@ -173,11 +206,19 @@ static plim_status check_storages(torchfile *f, plim_pickle_value keys, plim_byt
     return PLIM_OK;
 }
 
+static plim_status not_of_torch(const torchfile *f)
+{
+    return plim_fail(f->err, PLIM_EUNSUPPORTED, 0,
+                     "a pickle that was not written by torch.save");
+}
+
 static plim_status list_legacy(torchfile *f, plim_bytes b)
 {
     enum { MAGIC, PROTOCOL, SYSTEM, OBJECT, KEYS, PICKLES };
     plim_pickle p = {.end = 0};
     plim_status st = PLIM_OK;
+    if (is_snapshot(b))
+        return not_of_torch(f);
     for (int i = 0; i < PICKLES && !st; i++) {
         uint64_t start = p.end;
         st = plim_pickle_read(&p, f->a, b, start, 0, f->err);
@@ -186,8 +227,7 @@ static plim_status list_legacy(torchfile *f, plim_bytes b)
         if (st)
             break;
         if (i == MAGIC && !is_magic(p.root))
-            return plim_fail(f->err, PLIM_EUNSUPPORTED, 0,
-                             "a pickle that was not written by torch.save");
+            return not_of_torch(f);
         if (i == PROTOCOL && p.root.kind != PLIM_PICKLE_INT)
             return plim_fail(f->err, PLIM_EUNSUPPORTED, start,
                              "the checkpoint protocol is not an integer");
