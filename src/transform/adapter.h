@@ -17,12 +17,18 @@ enum {
 
 typedef struct plim_adapting plim_adapting; /* adapter.c */
 
+typedef enum plim_adapter_number {
+    PLIM_ADAPTER_REAL,
+    PLIM_ADAPTER_WHOLE,
+    PLIM_ADAPTER_FLAG /* 0 or 1; its name alone is 1 */
+} plim_adapter_number;
+
 /* A number, or one of several words, whose value is its place among them. */
 typedef struct plim_adapter_item {
     const char *key;
     double preset, least, most;
-    const char *words;  /* "plain bat mini"; NULL: a number */
-    bool flag;          /* its name alone is 1 */
+    const char *words; /* "plain bat mini"; NULL: a number */
+    plim_adapter_number number;
     const char *config; /* its name in an adapter_config.json; NULL: the same */
 } plim_adapter_item;
 
@@ -42,6 +48,9 @@ typedef struct plim_adapter_method {
     /* Of a method without targets, in place of both: rewrites the whole graph. */
     void (*whole)(plim_adapting *ad);
 } plim_adapter_method;
+
+/* Whether a number is in the bounds of an item. */
+bool plim_adapter_allows(const plim_adapter_item *item, double v);
 
 #define PLIM_ADAPTER(name) extern const plim_adapter_method plim_adapter_##name;
 #include "transform/adapters.def"

@@ -2,6 +2,9 @@
  * "peft".  What has no effect on memory is left out, and what plimsoll does not simulate is refused.
  *
  * src: peft 0.21 config.py, tuners/.../config.py */
+#include <math.h>
+#include <stdio.h>
+
 #include "base/fmt.h"
 #include "base/items.h"
 #include "base/json.h"
@@ -33,6 +36,27 @@ static plim_str lower_case(plim_str s, char out[NAME_BYTES])
     return (plim_str){out, n};
 }
 
+/* Fails because the value at j, that of a key, is not what is expected: "a string". */
+static void refuse_type(plim_json *j, plim_str key, const char *expected)
+{
+    enum { SHOWN = 40 };
+    plim_json at = *j;
+    plim_str raw = plim_json_raw(&at);
+    if (at.bad)
+        *j = at; /* no value at all */
+    plim_json_fail(j, PLIM_EFORMAT, "'" PLIM_STR_FMT "' is %.*s, expected %s",
+                   PLIM_STR_CUT(key), (int)PLIM_MIN(raw.n, (size_t)SHOWN), raw.n ? raw.p : "",
+                   expected);
+}
+
+static bool is_string(plim_json *j, plim_str key)
+{
+    bool string = plim_json_peek(j) == PLIM_JSON_STRING;
+    if (!string)
+        refuse_type(j, key, "a string");
+    return string;
+}
+
 /* "peft_type": "LOHA" */
 static const plim_adapter_method *read_method(plim_json j, plim_err *err)
 {
@@ -41,14 +65,19 @@ static const plim_adapter_method *read_method(plim_json j, plim_err *err)
     plim_json_object(&j);
     while (plim_json_member(&j, &key))
         if (plim_str_is(key, "peft_type"))
-            type = plim_json_str(&j);
+            type = is_string(&j, key) ? plim_json_str(&j) : type;
         else
             plim_json_skip(&j);
     if (!j.bad && !type.n)
         plim_json_fail(&j, PLIM_EFORMAT, "no 'peft_type': this is no adapter_config.json");
     if (j.bad)
         return NULL;
-    return plim_adapter_method_of(lower_case(type, name), err);
+    plim_err why = PLIM_ERR_INIT;
+    const plim_adapter_method *m = plim_adapter_method_of(lower_case(type, name), &why);
+    if (!m)
+        plim_fail(err, why.code == PLIM_EUSAGE ? PLIM_EUNSUPPORTED : why.code, 0, "%s",
+                  why.msg);
+    return m;
 }
 
 static void refuse_value(config *c, plim_str key)
@@ -75,9 +104,15 @@ static void add_item(config *c, const char *key, plim_str value)
 /* ["q_proj", "v_proj"], or a word: a regular expression is not read. */
 static void read_names(config *c, plim_str key, const char *item)
 {
-    bool array = plim_json_peek(&c->j) == PLIM_JSON_ARRAY;
+    static const char expected[] = "a list of names, or 'all-linear'";
+    const plim_json_kind kind = plim_json_peek(&c->j);
     uint32_t count = 0;
-    if (!array) {
+    if (kind != PLIM_JSON_ARRAY && kind != PLIM_JSON_STRING) {
+        refuse_type(&c->j, key, expected);
+        return;
+    }
+    const plim_json whole = c->j;
+    if (kind == PLIM_JSON_STRING) {
         plim_str word = plim_json_str(&c->j);
         if (!c->j.bad && !plim_str_is(word, "all-linear"))
             plim_json_fail(&c->j, PLIM_EUNSUPPORTED,
@@ -91,6 +126,11 @@ static void read_names(config *c, plim_str key, const char *item)
     }
     plim_json_array(&c->j);
     while (plim_json_item(&c->j)) {
+        if (plim_json_peek(&c->j) != PLIM_JSON_STRING) {
+            c->j = whole;
+            refuse_type(&c->j, key, expected);
+            return;
+        }
         plim_str name = plim_json_str(&c->j);
         if (!c->j.bad && !is_plain(name))
             refuse_value(c, key);
@@ -98,6 +138,10 @@ static void read_names(config *c, plim_str key, const char *item)
             plim_buf_printf(&c->text, "+" PLIM_STR_FMT, PLIM_STR_ARG(name));
         else
             add_item(c, item, name);
+    }
+    if (!count && !strcmp(item, "targets")) { /* peft finds nothing to adapt */
+        c->j = whole;
+        refuse_type(&c->j, key, expected);
     }
 }
 
@@ -115,18 +159,70 @@ static plim_str read_value(plim_json *j)
     return plim_json_peek(j) == PLIM_JSON_STRING ? plim_json_str(j) : plim_json_raw(j);
 }
 
-/* Of an item of the setting, which is `key` in the file: a number, or a word ("MiSS_only"). */
-static void read_item(config *c, plim_str key, const char *item)
+/* The number of an item.  Null is 0 where that is the default. */
+static void read_number(config *c, plim_str key, const plim_adapter_item *item)
 {
-    char lower[NAME_BYTES];
-    bool word = plim_json_peek(&c->j) == PLIM_JSON_STRING;
-    plim_str value = read_value(&c->j);
+    const plim_json_kind kind = plim_json_peek(&c->j);
+    const plim_json at = c->j;
+    char expected[96];
+    if (kind == PLIM_JSON_NULL && item->preset == 0) {
+        plim_json_null(&c->j);
+        return;
+    }
+    double v = kind == PLIM_JSON_NUMBER ? plim_json_f64(&c->j) : NAN;
+    if (plim_adapter_allows(item, v)) {
+        plim_buf_printf(&c->text, ",%s=%s", item->key, plim_fmt_double(v).s);
+        return;
+    }
+    c->j = at;
+    snprintf(expected, sizeof expected, "a %snumber in %.9g..%.9g",
+             item->number == PLIM_ADAPTER_WHOLE ? "whole " : "", item->least, item->most);
+    refuse_type(&c->j, key, expected);
+}
+
+static void read_flag(config *c, plim_str key, const char *item)
+{
+    if (plim_json_peek(&c->j) != PLIM_JSON_BOOL)
+        refuse_type(&c->j, key, "true or false");
+    else
+        add_item(c, item, plim_json_bool(&c->j) ? PLIM_STR("1") : PLIM_STR("0"));
+}
+
+/* "MiSS_only", one of these words in lower case. */
+static void read_word(config *c, plim_str key, const char *item, const char *words)
+{
+    char lower[NAME_BYTES], expected[2 * NAME_BYTES];
+    const plim_json at = c->j;
+    plim_str value = is_string(&c->j, key) ? plim_json_str(&c->j) : PLIM_STR("");
     if (c->j.bad)
         return;
-    if (!is_plain(value))
-        refuse_value(c, key);
+    value = lower_case(value, lower);
+    if (plim_item_has(words, value)) {
+        add_item(c, item, value);
+        return;
+    }
+    c->j = at;
+    snprintf(expected, sizeof expected, "one of: %s", words);
+    refuse_type(&c->j, key, expected);
+}
+
+/* Which biases are trained. */
+static void read_bias(config *c, plim_str key)
+{
+    char words[2 * NAME_BYTES];
+    snprintf(words, sizeof words, "none all %s_only", c->method->name);
+    read_word(c, key, "bias", words);
+}
+
+/* Of an item of the setting, which is `key` in the file. */
+static void read_item(config *c, plim_str key, const plim_adapter_item *item)
+{
+    if (item->words)
+        read_word(c, key, item->key, item->words);
+    else if (item->number == PLIM_ADAPTER_FLAG)
+        read_flag(c, key, item->key);
     else
-        add_item(c, item, word ? lower_case(value, lower) : value);
+        read_number(c, key, item);
 }
 
 /* Of a member that is no item: one that asks for nothing, or for what is simulated anyway. */
@@ -135,6 +231,8 @@ static void check_value(config *c, plim_str key)
     static const char nothing[] = "null false 0 0.0 {} [] none";
     plim_json_kind kind = plim_json_peek(&c->j);
     plim_str value = read_value(&c->j);
+    if (plim_str_is(key, "layers_to_transform") && kind == PLIM_JSON_NUMBER)
+        refuse_value(c, key); /* 0 is the first one */
     bool usual = kind == PLIM_JSON_BOOL || plim_str_is(value, "gaussian");
     if (c->j.bad || !value.n || plim_item_has(nothing, value) ||
         (usual && plim_item_has(initial, key)) ||
@@ -148,7 +246,9 @@ static void read_member(config *c, plim_str key)
     const plim_adapter_method *m = c->method;
     const plim_adapter_item *item = find_item(m, key);
     plim_json_kind kind = plim_json_peek(&c->j);
-    bool null = kind == PLIM_JSON_NULL;
+    bool null = kind == PLIM_JSON_NULL &&
+                (!item || item->words || item->number == PLIM_ADAPTER_FLAG) &&
+                !(m->bias && plim_str_is(key, "bias"));
     const char *names = plim_str_is(key, "target_modules")                   ? "targets"
                         : plim_str_is(key, "modules_to_save")                ? "save"
                         : plim_str_is(key, "feedforward_modules") && m->text ? m->text
@@ -160,9 +260,9 @@ static void read_member(config *c, plim_str key)
     else if (names)
         read_names(c, key, names);
     else if (item)
-        read_item(c, key, item->key);
+        read_item(c, key, item);
     else if (m->bias && plim_str_is(key, "bias"))
-        read_item(c, key, "bias");
+        read_bias(c, key);
     else
         check_value(c, key);
 }

@@ -55,8 +55,8 @@ static void write_call(plim_adapting *ad, const uint32_t w[PLIM_ADAPTER_WEIGHTS]
 const plim_adapter_method plim_adapter_hira = {
     .name = "hira",
     .targets = "lora",
-    .item = {{"r", 32, 1, 65536, NULL, false, NULL},
-             {"dropout", 0, 0, 1, NULL, false, "hira_dropout"}},
+    .item = {{"r", 32, 1, 65536, NULL, PLIM_ADAPTER_WHOLE, NULL},
+             {"dropout", 0, 0, 1, NULL, PLIM_ADAPTER_REAL, "hira_dropout"}},
     .make = add_weights,
     .call = write_call,
 };

@@ -36,7 +36,8 @@ const plim_adapter_method plim_adapter_loha = {
     .name = "loha",
     .targets = "lora",
     .plain_linear = true,
-    .item = {{"r", 8, 1, 65536, NULL, false, NULL}, {"alpha", 8, 0, 1e9, NULL, false, NULL}},
+    .item = {{"r", 8, 1, 65536, NULL, PLIM_ADAPTER_WHOLE, NULL},
+             {"alpha", 8, 0, 1e9, NULL, PLIM_ADAPTER_REAL, NULL}},
     .make = add_weights,
     .call = write_call,
 };

@@ -30,18 +30,26 @@ static plim_status parse_word(const plim_adapter_method *m, const plim_adapter_i
                      m->name, item->key, item->words, PLIM_STR_CUT(value));
 }
 
+bool plim_adapter_allows(const plim_adapter_item *item, double v)
+{
+    return v >= item->least && v <= item->most &&
+           (item->number == PLIM_ADAPTER_REAL || v == (double)(int64_t)v);
+}
+
 static plim_status parse_item(const plim_adapter_method *m, const plim_adapter_item *item,
                               plim_str value, double *out, plim_err *err)
 {
     double v = 1; /* of a name alone: "rslora" */
+    bool whole = item->number != PLIM_ADAPTER_REAL;
     if (item->words)
         return parse_word(m, item, value, out, err);
-    if (value.n ? !plim_item_number(value, &v) : !item->flag || value.p)
-        v = -1;
-    if (!(v >= item->least && v <= item->most))
-        return plim_fail(err, PLIM_EUSAGE, 0,
-                         "%s: '%s' must be a number from %.9g to %.9g, not '" PLIM_STR_FMT "'",
-                         m->name, item->key, item->least, item->most, PLIM_STR_CUT(value));
+    bool given =
+        value.n ? plim_item_number(value, &v) : item->number == PLIM_ADAPTER_FLAG && !value.p;
+    if (!given || !plim_adapter_allows(item, v))
+        return plim_fail(
+            err, PLIM_EUSAGE, 0,
+            "%s: '%s' must be a %snumber from %.9g to %.9g, not '" PLIM_STR_FMT "'", m->name,
+            item->key, whole ? "whole " : "", item->least, item->most, PLIM_STR_CUT(value));
     *out = v;
     return PLIM_OK;
 }

@@ -189,13 +189,13 @@ static void add_prompt(plim_adapting *ad)
 
 const plim_adapter_method plim_adapter_prompt_tuning = {
     .name = "prompt_tuning",
-    .item = {{"tokens", 20, 1, 65536, NULL, false, "num_virtual_tokens"}},
+    .item = {{"tokens", 20, 1, 65536, NULL, PLIM_ADAPTER_WHOLE, "num_virtual_tokens"}},
     .whole = add_prompt,
 };
 
 const plim_adapter_method plim_adapter_p_tuning = {
     .name = "p_tuning",
-    .item = {{"tokens", 20, 1, 65536, NULL, false, "num_virtual_tokens"},
-             {"hidden", 0, 0, 1 << 20, NULL, false, "encoder_hidden_size"}},
+    .item = {{"tokens", 20, 1, 65536, NULL, PLIM_ADAPTER_WHOLE, "num_virtual_tokens"},
+             {"hidden", 0, 0, 1 << 20, NULL, PLIM_ADAPTER_WHOLE, "encoder_hidden_size"}},
     .whole = add_prompt,
 };

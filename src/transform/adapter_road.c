@@ -101,8 +101,8 @@ const plim_adapter_method plim_adapter_road = {
     .name = "road",
     .targets = "lora",
     .plain_linear = true,
-    .item = {{"variant", ROAD_1, 0, 0, "road_1 road_2 road_4", false, NULL},
-             {"group_size", 64, 2, 65536, NULL, false, NULL}},
+    .item = {{"variant", ROAD_1, 0, 0, "road_1 road_2 road_4", PLIM_ADAPTER_REAL, NULL},
+             {"group_size", 64, 2, 65536, NULL, PLIM_ADAPTER_WHOLE, NULL}},
     .make = add_weights,
     .call = write_call,
 };

@@ -51,8 +51,8 @@ const plim_adapter_method plim_adapter_vera = {
     .name = "vera",
     .targets = "lora",
     .bias = true,
-    .item = {{"r", 256, 1, 65536, NULL, false, NULL},
-             {"dropout", 0, 0, 1, NULL, false, "vera_dropout"}},
+    .item = {{"r", 256, 1, 65536, NULL, PLIM_ADAPTER_WHOLE, NULL},
+             {"dropout", 0, 0, 1, NULL, PLIM_ADAPTER_REAL, "vera_dropout"}},
     .make = add_weights,
     .call = write_call,
 };

@@ -119,7 +119,7 @@ def bombs(folder):
     yield archive("brackets.pt", b"]" * 12_000_000 + b"a"), (4, 3), more
     yield archive("nones.pt", b"N" * 300_000_000), (4, 3), more
     yield config("t5", model_type="t5", architectures=["T5ForConditionalGeneration"],
-                 num_decoder_layers=10**9), (3, 3), "'num_decoder_layers' is 1000000000, not in 0..1024"
+                 num_decoder_layers=10**9), (3, 3), "'num_decoder_layers' is 1000000000, not in 1..1024"
     yield config("vit", model_type="vit", architectures=["ViTForImageClassification"],
                  image_size=10**15), (3, 3), "'image_size' is 1000000000000000, not in 1..2147483647"
     yield config("no_head", **llama, head_dim=0), (3, 3), "'head_dim' is 0, not in 1.."
