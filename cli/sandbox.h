@@ -11,10 +11,12 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct plim_sandbox {
     int rules;         /* the files, as the kernel has them; -1: it takes none */
     const char *lacks; /* what this system cannot do, as a sentence; NULL: nothing */
+    uint64_t last[2];  /* the folder that was added last, which several files may be in */
 } plim_sandbox;
 
 /* Begins a list of files that may be read. */

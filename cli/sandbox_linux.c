@@ -112,6 +112,18 @@ void plim_sandbox_begin(plim_sandbox *s)
         allow_at(s, AT_FDCWD, of_system[i], READ_FILE);
 }
 
+static void allow_folder(plim_sandbox *s, const char *path, const struct stat *sb)
+{
+    if (s->last[0] == sb->st_dev && s->last[1] == sb->st_ino)
+        return;
+    s->last[0] = sb->st_dev;
+    s->last[1] = sb->st_ino;
+    allow_at(s, AT_FDCWD, path, READ_FOLDER);
+    int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder >= 0)
+        allow_files(s, folder);
+}
+
 int plim_sandbox_allow(void *sandbox, const char *path, size_t n)
 {
     plim_sandbox *s = sandbox;
@@ -123,10 +135,10 @@ int plim_sandbox_allow(void *sandbox, const char *path, size_t n)
     text[n] = 0;
     if (stat(text, &sb))
         return 0;
-    allow_at(s, AT_FDCWD, text, S_ISDIR(sb.st_mode) ? READ_FOLDER : READ_FILE);
-    int folder = S_ISDIR(sb.st_mode) ? open(text, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    if (folder >= 0)
-        allow_files(s, folder);
+    if (S_ISDIR(sb.st_mode))
+        allow_folder(s, text, &sb);
+    else
+        allow_at(s, AT_FDCWD, text, READ_FILE);
     return 0;
 }
 
