@@ -577,6 +577,8 @@ static plim_status take_settings(plim_job *job, plim_err *err)
     const plim_settings *set = job->settings;
     const plim_given given = {set->dp, set->tp, set->pp, set->batch};
     plim_status st = i->settings(&job->model->source, &given, job->arena, &text, err);
+    if (st)
+        plim_err_prefix(err, "'%s': ", job->model->source.path);
     rest = plim_str_of(text ? text : "");
     while (!st && plim_item_word(&rest, ';', &pair))
         st = take_pair(job->arena, job->settings, pair, err);
