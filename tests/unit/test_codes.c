@@ -193,9 +193,11 @@ static void test_opening(void **state)
     for (size_t i = 0; i < PLIM_COUNT(names); i++)
         REFUSED(names[i], plim_model_open(names[i], &m, &err));
     static const char *const bytes[] = {"", "PK\3\4", "GGUF", "\x80\x09N.", "{\"a\" b}", "c"};
-    for (size_t i = 0; i < PLIM_COUNT(bytes); i++)
+    for (size_t i = 0; i < PLIM_COUNT(bytes); i++) {
         SAME(bytes[i], plim_model_open_bytes("x", bytes[i], strlen(bytes[i]), &m, &err));
-    plim_model_free(m);
+        plim_model_free(m);
+        m = NULL;
+    }
 }
 
 /* ---- files ---------------------------------------------------------------------------- */
