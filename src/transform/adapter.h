@@ -50,7 +50,11 @@ typedef struct plim_adapter_method {
 } plim_adapter_method;
 
 /* Whether a number is in the bounds of an item. */
-bool plim_adapter_allows(const plim_adapter_item *item, double v);
+static inline bool plim_adapter_allows(const plim_adapter_item *item, double v)
+{
+    return v >= item->least && v <= item->most &&
+           (item->number == PLIM_ADAPTER_REAL || v == (double)(int64_t)v);
+}
 
 #define PLIM_ADAPTER(name) extern const plim_adapter_method plim_adapter_##name;
 #include "transform/adapters.def"

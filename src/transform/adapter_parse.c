@@ -30,12 +30,6 @@ static plim_status parse_word(const plim_adapter_method *m, const plim_adapter_i
                      m->name, item->key, item->words, PLIM_STR_CUT(value));
 }
 
-bool plim_adapter_allows(const plim_adapter_item *item, double v)
-{
-    return v >= item->least && v <= item->most &&
-           (item->number == PLIM_ADAPTER_REAL || v == (double)(int64_t)v);
-}
-
 static plim_status parse_item(const plim_adapter_method *m, const plim_adapter_item *item,
                               plim_str value, double *out, plim_err *err)
 {

@@ -161,7 +161,7 @@ static void read_real(plim_json *j, const reading *r, const plim_hf_key *k, plim
 }
 
 /* Whether a value of that type suits; of a number only that it is one. */
-static bool suits(plim_hf_kind kind, plim_json_kind value)
+static bool suits_kind(plim_hf_kind kind, plim_json_kind value)
 {
     switch (kind) {
     case PLIM_HF_SIZE:
@@ -197,7 +197,7 @@ static void read_value(plim_json *j, const reading *r, const plim_hf_key *k, pli
     const plim_json_kind kind = plim_json_peek(j);
     if (kind == PLIM_JSON_NULL) {
         read_null(j, r, k, name);
-    } else if (!suits(k->kind, kind)) {
+    } else if (!suits_kind(k->kind, kind)) {
         plim_hf_expected(j, name, expected_of(k->kind));
     } else if (kind == PLIM_JSON_BOOL && k->kind == PLIM_HF_BOOL) {
         put_number(k, r->config, plim_json_bool(j));
