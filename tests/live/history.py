@@ -360,7 +360,7 @@ def check_tables(m):
     for args in ("--history", "tables.db"), ("--log", "tables.db", "--once"):
         code, err, held, seconds = measure(m, *args)
         assert (code, err) == (3, said), (args, code, err)
-        assert held < 64 << 20 and seconds < 5, (held, seconds)
+        assert held < 128 << 20 and seconds < 5, (held, seconds)  # a sanitizer's own is in it, too
 
 
 def check_pipe(m):
