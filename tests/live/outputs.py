@@ -8,6 +8,7 @@ root.  With two users where this one is root.
 import fcntl
 import os
 import pathlib
+import shutil
 import signal
 import sqlite3
 import stat
@@ -34,12 +35,16 @@ def expect(what, have, want=True):
 
 class Top:
     def __init__(self, program, libraries, folder):
-        self.program, self.folder = program, pathlib.Path(folder)
+        self.folder = pathlib.Path(folder)
+        # another user may not get to where they were built
+        self.program = shutil.copy(program, self.folder / "plimsoll")
+        libraries = shutil.copytree(libraries, self.folder / "libraries")
+        scenario = shutil.copy(HERE / "scenarios/r550.txt", self.folder)
         machine = self.folder / "machine"
         write_root("host", machine)
         self.place = self.folder / "place"
         self.place.mkdir()
-        self.env = dict(os.environ, PLIMSOLL_SCENARIO=str(HERE / "scenarios/r550.txt"), LC_ALL="C",
+        self.env = dict(os.environ, PLIMSOLL_SCENARIO=str(scenario), LC_ALL="C",
                         PLIMSOLL_NVML=f"{libraries}/nvml-550.so", PLIMSOLL_ROOT=str(machine))
 
     def start(self, *options, before="", **more):

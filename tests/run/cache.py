@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 
+from copies import copy_program
 from pretend import LOADED, VERSION, Place, compile_c, find_cc
 from problems import check, problems
 
@@ -295,16 +296,6 @@ def colons(caches):
     caches.not_run("a colon in PyTorch's path", done, 4, f"cannot link with '{here}/torch/lib'")
 
 
-def install(caches, folder, *names):
-    """The program in another folder."""
-    folder.mkdir(parents=True)
-    build = pathlib.Path(PROGRAM).parent
-    for name in (pathlib.Path(PROGRAM).name, *names):
-        source = build / name
-        shutil.copytree(source, folder / name) if source.is_dir() else shutil.copy(source, folder / name)
-    return folder / pathlib.Path(PROGRAM).name
-
-
 def fake_installation(caches, folder, uid=-1):
     """What a program takes for its own files, if it finds them there."""
     for name in "share/plimsoll/sitecustomize.py", "libplimsoll.so", "libplimsoll_record.so":
@@ -329,12 +320,12 @@ def installations(caches):
     caches.not_run("run without /proc", done, 4, incomplete)
     done = caches.run(cwd=here, env={"LD_PRELOAD": no_proc}, before=[PROGRAM, "record", "--"])
     check("record without /proc", not caches.mark.exists() and done.returncode == 4, done)
-    caches.program = install(caches, caches.folder / "a:b", "share", "libplimsoll.so")
+    caches.program = copy_program(PROGRAM, caches.folder / "a:b", "share", "libplimsoll.so")
     caches.not_run("a colon in the program's path", caches.run(cwd=here), 4, "a:b/share/plimsoll' in PYTHONPATH, where ':' ends a path")
     caches.program = PROGRAM
     if (pathlib.Path(PROGRAM).parent / "libplimsoll_record.so").exists():
         for name in "a b", "a:b too":
-            program = install(caches, caches.folder / "record" / name, "libplimsoll_record.so")
+            program = copy_program(PROGRAM, caches.folder / "record" / name, "libplimsoll_record.so")
             done = subprocess.run([program, "record", "--", "true"], cwd=here, capture_output=True, text=True)
             caches.not_run(f"'{name}' in the program's path", done, 4, "in LD_PRELOAD, where '")
     if ROOT:

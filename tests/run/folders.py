@@ -15,10 +15,11 @@ import sys
 import tempfile
 import time
 
+from copies import copy_program
 from problems import check, problems
 
-PROGRAM = os.path.abspath(sys.argv[1])
-STUBS = os.path.join(os.path.dirname(PROGRAM), "stub")
+BUILT = os.path.abspath(sys.argv[1])
+BESIDE = "share", "stub", "libplimsoll.so", "libplimsoll_record.so"
 NOBODY = 65534
 ROOT = not os.geteuid()
 WAYS = {"run": ["run", "--gpu", "t4"], "record": ["record"]}
@@ -233,10 +234,14 @@ def relative(folder):
 
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
     signal.signal(number, signal.SIG_DFL)
-for test in sweeps, leaves, others, full, planted, faults, relative:
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
-        test(folder)
-        os.chdir("/")
+with tempfile.TemporaryDirectory() as apart:
+    os.chmod(apart, 0o755)
+    PROGRAM = copy_program(BUILT, pathlib.Path(apart, "built"), *BESIDE)
+    STUBS = PROGRAM.parent / "stub"
+    for test in sweeps, leaves, others, full, planted, faults, relative:
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o755)
+            test(folder)
+            os.chdir("/")
 print(f"{len(problems)} problems")
 sys.exit(len(problems) > 0)
