@@ -23,8 +23,10 @@ bool plim_device_reserve(plim_device *d, uint64_t bytes, uint64_t *addr)
 
 bool plim_device_take(plim_device *d, uint64_t bytes, uint64_t *addr)
 {
-    if (bytes > d->capacity - d->used || (addr && !plim_device_reserve(d, bytes, addr)))
+    if (bytes > d->capacity - d->used || (addr && !plim_device_reserve(d, bytes, addr))) {
+        d->pressed = true;
         return false;
+    }
     d->used += bytes;
     return true;
 }
@@ -75,6 +77,7 @@ plim_status plim_alloc_base_init(plim_alloc *h, plim_arena *a, const plim_alloc_
                               .total = total,
                               .limit = fraction_limit(o->torch, fraction, total),
                               .next = o->first_address ? o->first_address : 0x7f0000000000};
+    h->device.pressed = h->device.limit != UINT64_MAX;
     return PLIM_OK;
 }
 
@@ -148,6 +151,7 @@ plim_status plim_alloc_set_fraction(plim_alloc *h, double fraction, plim_err *er
     if (!(fraction > 0 && fraction <= 1))
         return plim_fail(err, PLIM_EUSAGE, 0, "memory fraction is not between 0 and 1");
     h->device.limit = fraction_limit(h->torch, fraction, h->device.total);
+    h->device.pressed = true;
     return PLIM_OK;
 }
 
@@ -184,6 +188,8 @@ static void get_stats(const plim_alloc_stats *s, plim_alloc_stats *out)
     EACH_STAT(out, FREED)
 #undef FREED
 }
+
+bool plim_alloc_pressed(const plim_alloc *h) { return h->device.pressed; }
 
 void plim_alloc_get_stats(const plim_alloc *h, plim_alloc_stats *out)
 {

@@ -14,11 +14,12 @@
 
 /* A device that only counts bytes. */
 typedef struct plim_device {
-    uint64_t capacity;      /* never 0 */
-    uint64_t total;         /* what cudaMemGetInfo calls total */
-    uint64_t used;          /* taken by the allocator */
-    uint64_t limit;         /* of set_per_process_memory_fraction; UINT64_MAX: none */
-    uint64_t next;          /* address of the next reservation; addresses only grow */
+    uint64_t capacity; /* never 0 */
+    uint64_t total;    /* what cudaMemGetInfo calls total */
+    uint64_t used;     /* taken by the allocator */
+    uint64_t limit;    /* of set_per_process_memory_fraction; UINT64_MAX: none */
+    uint64_t next;     /* address of the next reservation; addresses only grow */
+    bool pressed;      /* its size has mattered: it refused something, or was asked for it */
     plim_alloc_place place; /* NULL, or it says where instead */
     void *place_ud;
 } plim_device;

@@ -307,6 +307,7 @@ plim_status plim_sim_run(plim_arena *a, const plim_tape *tape, const plim_alloc_
         return st;
     plim_alloc_get_stats(r.h, &sim.stats);
     sim.requested = r.now.requested;
+    sim.pressed = plim_alloc_pressed(r.h);
     if (sim.buckets && sim.peak_allocated_event != PLIM_NONE)
         sim.peak_bucket = bucket_of(&r, sim.peak_allocated_event);
     *out = sim;

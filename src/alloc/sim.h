@@ -39,6 +39,8 @@ typedef struct plim_sim {
     uint64_t requested;     /* live at the end */
     uint32_t n_events;      /* events run: all, or up to and including the one that failed */
 
+    bool pressed;       /* the size of the device mattered: without, any that has peak_reserved
+                           bytes gives the same */
     bool oom;           /* the device was out of memory, at least once */
     uint32_t oom_event; /* the first event that ran out of memory */
     plim_str oom_text;  /* and the message PyTorch would have printed; NUL after it */

@@ -110,11 +110,17 @@ uint32_t plim_tape_alloc(plim_tape *t, const plim_storage *s)
     t->storages[id] = *s;
     t->storages[id].ext_id = (uint64_t)id + 1;
     t->n_storages++;
+    if (t->room) {
+        t->live = plim_sat_add(t->live, plim_storage_bytes(s, t->limited));
+        t->over |= t->live > t->room;
+    }
     return id;
 }
 
 bool plim_tape_free_storage(plim_tape *t, uint32_t storage)
 {
+    if (t->room)
+        t->live -= plim_storage_bytes(&t->storages[storage], t->limited);
     return plim_tape_event(t, (plim_event){.id = storage, .kind = PLIM_EVENT_FREE});
 }
 
@@ -730,6 +736,28 @@ static const char *check_event(const plim_tape *t, const plim_event *e, uint8_t 
     case PLIM_EVENT_RESET_PEAK: return NULL;
     }
     return "an event of no known kind";
+}
+
+void plim_tape_limit(plim_tape *t, uint64_t room, plim_bound b)
+{
+    t->room = room;
+    t->limited = b;
+}
+
+uint64_t plim_tape_live_most(const plim_tape *t, plim_bound b)
+{
+    uint64_t live = 0, most = 0;
+    for (uint32_t i = 0; i < t->n_events; i++) {
+        const plim_event *e = &t->events[i];
+        if (e->kind == PLIM_EVENT_FREE)
+            live -= plim_storage_bytes(&t->storages[e->id], b);
+        if (e->kind != PLIM_EVENT_ALLOC)
+            continue;
+        if (!plim_add(live, plim_storage_bytes(&t->storages[e->id], b), &live))
+            return UINT64_MAX;
+        most = PLIM_MAX(most, live);
+    }
+    return most;
 }
 
 const char *plim_tape_check(const plim_tape *t)

@@ -517,6 +517,7 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
         return st;
     plim_tape_expect(tape,
                      g->n_values + PER_NODE * g->n_nodes * (uint32_t)PLIM_MIN(s->steps, 2));
+    plim_tape_limit(tape, s->room, s->limited);
     plim_run_recomputes(&r);
     load_model(&r);
     if ((st = wrap_model(&r, err)))
