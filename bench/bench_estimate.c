@@ -99,7 +99,11 @@ int main(int argc, char **argv)
         "--optimizer adamw",
         "estimate llama-3.1-405b --pp 8 --tp 8 --dp 16 --strategy fsdp2 --rank all --dtype bf16 "
         "--seq 8192 --checkpoint blocks --optimizer adamw",
+        "estimate llama-3.1-405b --pp 126 --rank all --batch 1 --seq 128",
         "fit resnet50 --gpu all --optimizer sgd,momentum=0.9",
+        "fit llama-2-7b --gpu all --find seq",
+        "diff llama-3.1-8b llama-3.1-70b --within 100TiB",
+        "diff gemma-3-270m phi-2 --within 100TiB", /* little in common */
     };
     char beside[4096];
     const char *slash = strrchr(argv[0], '/'), *program = argc > 2 ? argv[2] : beside;

@@ -6,6 +6,7 @@
  * on less than it would reserve on a card of unlimited size. */
 #include "fit/fit.h"
 
+#include "fit/facts.h"
 #include "time/time.h"
 
 plim_status plim_fit_bounds(const plim_job *job, plim_arena *scratch, int64_t size,
@@ -54,12 +55,24 @@ plim_status plim_fit_size(const plim_job *job, plim_arena *scratch, int64_t size
 
 /* ---- the search ------------------------------------------------------------------ */
 
+/* A run of the step at one size. */
+typedef struct size_run {
+    plim_arena arena;
+    plim_graph g;
+    plim_tape t;
+    plim_step_info info;
+    int64_t size; /* 0: none */
+    plim_world world;
+} size_run;
+
 struct plim_fit_search {
-    plim_arena *arena;
     plim_arena scratch;
     plim_job *job;
+    plim_facts facts;
+    size_run runs[2], *kept, *next; /* the one that fitted last, and room for another */
     bool sms_matter;        /* any run of the current search depends on the number of SMs */
     plim_step_info info;    /* of the last run */
+    uint64_t n_events;      /* of all runs, for tests */
     bool drawn;             /* the line below is known */
     double fixed, per_unit; /* bytes = fixed + per_unit * size */
     int64_t batch;          /* of the last run at a size that was found */
@@ -70,23 +83,168 @@ plim_fit_search *plim_fit_search_new(plim_arena *a, plim_job *job)
     plim_fit_search *s = PLIM_NEW(a, plim_fit_search);
     if (!s)
         return NULL;
-    s->arena = a;
+    s->facts.arena = a;
     s->job = job;
+    s->kept = &s->runs[0];
+    s->next = &s->runs[1];
     return s;
 }
 
 void plim_fit_search_free(plim_fit_search *s)
 {
-    if (s)
-        plim_arena_free(&s->scratch);
+    if (!s)
+        return;
+    plim_arena_free(&s->scratch);
+    plim_arena_free(&s->runs[0].arena);
+    plim_arena_free(&s->runs[1].arena);
 }
 
-static plim_status try_size(plim_fit_search *s, int64_t size, unsigned what, uint64_t room,
-                            plim_peaks *out, plim_err *err)
+/* What fits is asked of one bound: the size of what is estimated, and what the card leaves. */
+typedef struct fit_bound {
+    unsigned what; /* 0 or PLIM_SIM_HIGH */
+    uint64_t room;
+} fit_bound;
+
+static plim_bound sized_by(unsigned what) { return what ? PLIM_BOUND_HIGH : PLIM_BOUND_USUAL; }
+
+static plim_fact_bound *bound_of(plim_fact *f, unsigned what)
 {
-    plim_status st = plim_fit_size(s->job, &s->scratch, size, what, room, out, err);
-    s->sms_matter |= out->sms_matter;
-    return st;
+    return what ? &f->high : &f->usual;
+}
+
+/* Runs the step in s->next, up to where it needs more than the room; *refused: the model does not take this
+ * size. */
+static plim_status run_size(plim_fit_search *s, int64_t size, fit_bound most, bool *refused,
+                            plim_err *err)
+{
+    size_run *r = s->next;
+    plim_job job = *s->job;
+    job.step.room = most.room;
+    job.step.limited = job.bound ? job.bound : sized_by(most.what);
+    plim_arena_reset(&r->arena);
+    r->size = 0;
+    plim_tape_init(&r->t, &r->arena);
+    plim_status st = plim_job_graph(&job, size, &r->arena, &r->g, err);
+    *refused = st == PLIM_ERANGE;
+    if (!st)
+        st = plim_job_tape(&job, &r->g, &r->arena, &r->t, &r->info, err);
+    s->n_events += r->t.n_events;
+    if (st)
+        return st;
+    r->size = size;
+    r->world = s->job->step.world;
+    return PLIM_OK;
+}
+
+static void keep_run(plim_fit_search *s)
+{
+    size_run *r = s->kept;
+    s->kept = s->next;
+    s->next = r;
+}
+
+/* What a run tells, up to where it needs more than the room, in *fact; NULL: there is none. */
+static plim_status note_run(plim_fit_search *s, int64_t size, fit_bound most, plim_fact **fact,
+                            plim_err *err)
+{
+    plim_err why = PLIM_ERR_INIT;
+    plim_fact f = {.size = size, .world = s->job->step.world};
+    const plim_tape *t = &s->next->t;
+    plim_status st = run_size(s, size, most, &f.refused, &why);
+    if (st && st != PLIM_ERANGE)
+        return plim_fail(err, why.code, why.at, "%s", why.msg);
+    if (t->over)
+        bound_of(&f, most.what)->needs = t->live;
+    else /* sizes beyond 64 bits do not fit any card */
+        f.usual.needs = f.high.needs = UINT64_MAX;
+    if (!st) {
+        f.usual.needs = plim_tape_live_most(t, PLIM_BOUND_USUAL);
+        f.high.needs = plim_tape_live_most(t, PLIM_BOUND_HIGH);
+    }
+    f.sms_matter = (!st || t->over) && s->next->info.sms_matter;
+    if (!*fact && !(*fact = plim_facts_add(&s->facts, &f)))
+        return plim_oom(err);
+    (*fact)->usual.needs = PLIM_MAX((*fact)->usual.needs, f.usual.needs);
+    (*fact)->high.needs = PLIM_MAX((*fact)->high.needs, f.high.needs);
+    (*fact)->sms_matter |= f.sms_matter;
+    return PLIM_OK;
+}
+
+static bool is_enough(plim_fact *f, fit_bound b)
+{
+    uint64_t enough = bound_of(f, b.what)->enough;
+    return enough && enough <= b.room;
+}
+
+static bool is_too_little(plim_fact *f, fit_bound b)
+{
+    return b.room < bound_of(f, b.what)->needs;
+}
+
+/* Whether the run in s->next fits, simulated. */
+static plim_status simulate_run(plim_fit_search *s, fit_bound bound, plim_fact *fact,
+                                bool *fits, plim_err *err)
+{
+    plim_sim sim;
+    plim_arena_reset(&s->scratch);
+    plim_status st =
+        plim_fit_simulate(s->job, &s->next->t, bound.room, bound.what | PLIM_SIM_STOP_AT_OOM,
+                          &s->scratch, &sim, err);
+    if (st)
+        return st;
+    *fits = !sim.oom;
+    if (*fits && !sim.pressed)
+        bound_of(fact, bound.what)->enough = PLIM_MAX(sim.peak_reserved, 1);
+    if (*fits && bound.what == PLIM_SIM_HIGH) /* it may be the one that is measured */
+        keep_run(s);
+    return PLIM_OK;
+}
+
+/* Whether a size fits, by what is known of it, or by a run. */
+static plim_status try_size(plim_fit_search *s, int64_t size, fit_bound bound, bool *fits,
+                            bool *refused, plim_err *err)
+{
+    plim_fact *fact = plim_facts_find(&s->facts, &s->job->step.world, size);
+    bool known = fact && (is_enough(fact, bound) || is_too_little(fact, bound));
+    plim_status st = known ? PLIM_OK : note_run(s, size, bound, &fact, err);
+    if (st || !fact)
+        return st;
+    s->sms_matter |= fact->sms_matter;
+    *refused = fact->refused;
+    *fits = is_enough(fact, bound);
+    known = *fits || is_too_little(fact, bound);
+    return known ? PLIM_OK : simulate_run(s, bound, fact, fits, err);
+}
+
+/* Does half of the size, or less, need more than the room already?  Twice the size never needs less.
+ * The half is a power of two, and run with more room: other cards ask of it, too. */
+static plim_status try_half(plim_fit_search *s, int64_t size, fit_bound bound, bool *exceeds,
+                            plim_err *err)
+{
+    const fit_bound most = {bound.what, plim_sat_mul(bound.room, 4)};
+    int64_t half = 1;
+    while (half <= size / 4)
+        half *= 2;
+    plim_err why = PLIM_ERR_INIT; /* of a size of which nobody has asked */
+    plim_fact *fact = plim_facts_find(&s->facts, &s->job->step.world, half);
+    plim_status st = fact ? PLIM_OK : note_run(s, half, most, &fact, &why);
+    *exceeds = !st && fact && half <= size / 2 && is_too_little(fact, bound);
+    if (*exceeds)
+        s->sms_matter |= fact->sms_matter;
+    return st == PLIM_ENOMEM ? plim_oom(err) : PLIM_OK;
+}
+
+/* The same; after some strides, the guess was far off, and a try of half the size tells of many. */
+static plim_status try_far(plim_fit_search *s, int64_t size, fit_bound bound, int64_t stride,
+                           bool *fits, bool *refused, plim_err *err)
+{
+    enum { FAR = 16 };
+    bool exceeds = false;
+    plim_status st = stride > FAR ? try_half(s, size, bound, &exceeds, err) : PLIM_OK;
+    if (st || !exceeds)
+        return st ? st : try_size(s, size, bound, fits, refused, err);
+    *fits = *refused = false;
+    return PLIM_OK;
 }
 
 /* Memory grows almost linearly with the size.  The line goes through two sizes
@@ -105,7 +263,7 @@ static plim_status draw_line(plim_fit_search *s, plim_err *err)
     for (; !st && size < PLIM_FIT_MAX_SIZE && (size <= ENOUGH || q.allocated < large);
          size *= GROWTH) {
         p = q;
-        st = try_size(s, size, PLIM_SIM_HIGH, 0, &q, err);
+        st = plim_fit_size(s->job, &s->scratch, size, PLIM_SIM_HIGH, 0, &q, err);
     }
     plim_job_use_card(s->job, gpu);
     int64_t last = size / GROWTH, before = last / GROWTH;
@@ -122,12 +280,6 @@ static int64_t guess_size(const plim_fit_search *s, uint64_t room)
     return !(at > 1.0) ? 1 : at < (double)PLIM_FIT_MAX_SIZE ? (int64_t)at : PLIM_FIT_MAX_SIZE;
 }
 
-/* What fits is asked of one bound: the size of what is estimated, and what the card leaves. */
-typedef struct fit_bound {
-    unsigned what; /* PLIM_SIM_... */
-    uint64_t room;
-} fit_bound;
-
 /* Narrows *lo, which fits, and *hi, which does not, until they are neighbours: in
  * doubling steps from the guess until the limit lies between two tries, then by
  * bisection. */
@@ -137,18 +289,18 @@ static plim_status search_size(plim_fit_search *s, fit_bound bound, int64_t *lo,
     int64_t at = guess_size(s, bound.room), stride = 1;
     bool up = false, down = false;
     while (*hi - *lo > 1) {
-        plim_peaks p;
+        bool fits, too_large;
         at = PLIM_MAX(*lo + 1, PLIM_MIN(at, *hi - 1));
-        plim_status st = try_size(s, at, bound.what, bound.room, &p, err);
+        plim_status st = try_far(s, at, bound, stride, &fits, &too_large, err);
         if (st)
             return st;
-        if (p.oom) {
-            *hi = at;
-            *refused = p.refused;
-            down = true;
-        } else {
+        if (fits) {
             *lo = at;
             up = true;
+        } else {
+            *hi = at;
+            *refused = too_large;
+            down = true;
         }
         at = up && down ? *lo + (*hi - *lo) / 2 : up ? *lo + stride : *hi - stride;
         stride *= 2;
@@ -156,29 +308,39 @@ static plim_status search_size(plim_fit_search *s, fit_bound bound, int64_t *lo,
     return PLIM_OK;
 }
 
+static bool is_kept(const plim_fit_search *s, int64_t size)
+{
+    const plim_world *w = &s->job->step.world, *k = &s->kept->world;
+    return s->kept->size == size && k->cc == w->cc && k->sms == w->sms &&
+           k->sms_are == w->sms_are;
+}
+
 /* The figures at the size that was found, or at size 1 if none was: those of an estimate. */
 static plim_status measure_size(plim_fit_search *s, int64_t size, plim_fit_row *row,
                                 plim_err *err)
 {
-    plim_graph g;
-    plim_tape t;
     plim_verdict v = {0};
-    plim_arena *a = &s->scratch;
     plim_err why = PLIM_ERR_INIT;
-    plim_arena_reset(a);
-    plim_status st = plim_job_graph(s->job, PLIM_MAX(size, 1), a, &g, &why);
-    if (!st)
-        st = plim_job_tape(s->job, &g, a, &t, &s->info, &why);
-    if (!st)
+    plim_status st = PLIM_OK;
+    bool refused = false;
+    size = PLIM_MAX(size, 1);
+    if (!is_kept(s, size)) {
+        st = run_size(s, size, (fit_bound){0, 0}, &refused, &why);
+        keep_run(s);
+    }
+    plim_arena_reset(&s->scratch);
+    if (!refused)
+        s->info = s->kept->info;
+    if (!st) {
         s->sms_matter |= s->info.sms_matter;
-    if (!st)
-        st = plim_verdict_of(s->job, &t, 0, true, a, &v, &why);
+        st = plim_verdict_of(s->job, &s->kept->t, 0, true, &s->scratch, &v, &why);
+    }
     if (st == PLIM_ERANGE) /* as plim_fit_size */
         v.reserved = v.reserved_low = v.reserved_high = v.device_low = v.device_high =
             v.needed_low = v.needed_high = UINT64_MAX;
     else if (st)
         return plim_fail(err, why.code, why.at, "%s", why.msg);
-    s->batch = g.batch;
+    s->batch = s->kept->g.batch;
     row->reserved = v.reserved;
     row->reserved_low = v.reserved_low;
     row->reserved_high = v.reserved_high;
@@ -241,5 +403,7 @@ plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row 
     describe_card(s, row);
     return st;
 }
+
+uint64_t plim_fit_search_events(const plim_fit_search *s) { return s->n_events; }
 
 const plim_step_info *plim_fit_search_info(const plim_fit_search *s) { return &s->info; }

@@ -36,6 +36,8 @@ bool plim_fit_same(plim_fit_search *s, const plim_gpu *gpu, const plim_fit_row *
                    plim_fit_row *row);
 /* Of the last run at a size that was found; loop NULL: there was none. */
 const plim_step_info *plim_fit_search_info(const plim_fit_search *s);
+/* Of all runs of the step so far, each up to its end or to where it needs more than there is. */
+uint64_t plim_fit_search_events(const plim_fit_search *s);
 void plim_fit_search_free(plim_fit_search *s); /* takes NULL */
 
 #endif

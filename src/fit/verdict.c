@@ -108,6 +108,7 @@ typedef struct size_run {
     plim_sim sim;             /* on the card if it fits surely, else without a limit */
     bool fits_high, fits_low; /* with the context at its upper, at its lower bound */
     uint64_t held;            /* reserved on the card, if it fits; else without a limit */
+    uint64_t needs;           /* in less than that it fails: it has more live at once */
     uint64_t fails;           /* a room in which it fails */
     uint64_t needed;          /* the smallest room in which it does not fail, once searched */
     plim_str oom_text;        /* of !fits_low */
@@ -127,6 +128,9 @@ static plim_status try_room(size_run *r, uint64_t room, plim_arena *scratch, boo
 {
     plim_sim sim;
     unsigned what = (r->what & (PLIM_SIM_LOW | PLIM_SIM_HIGH)) | PLIM_SIM_STOP_AT_OOM;
+    *fits = false;
+    if (room < r->needs)
+        return PLIM_OK;
     plim_arena_reset(scratch);
     plim_status st = simulate_size(r, room, what, scratch, &sim);
     *fits = !st && !sim.oom;
@@ -173,6 +177,9 @@ static void run_size(void *run)
     size_run *r = run;
     uint64_t tight = leave_margin(r->job, plim_fit_room(r->job->gpu, r->v->context.high)),
              wide = plim_fit_room(r->job->gpu, r->v->context.low);
+    r->needs = plim_tape_live_most(r->tape, r->what & PLIM_SIM_LOW    ? PLIM_BOUND_LOW
+                                            : r->what & PLIM_SIM_HIGH ? PLIM_BOUND_HIGH
+                                                                      : PLIM_BOUND_USUAL);
     r->st = simulate_size(r, tight, r->what | PLIM_SIM_STOP_AT_OOM, r->a, &r->sim);
     if (r->st)
         return;
