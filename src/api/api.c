@@ -32,10 +32,13 @@ void *plim__result_of(size_t size, size_t arena_at, const plim_model *model,
     plim_budget_begin(&budget, PLIM_BUDGET_FREE);
     char *r = plim__result_new(size, arena_at);
     plim_job job = {0};
+    plim_arena scratch = PLIM_ARENA_INIT;
     plim_arena *a = r ? (plim_arena *)(void *)(r + arena_at) : NULL;
     *st = r ? plim_job_open(&job, a, model, s, err) : plim_oom(err);
+    job.scratch = &scratch;
     if (!*st)
         *st = fill(&job, a, r, err);
+    plim_arena_free(&scratch);
     *st = plim_budget_end(&budget, *st, err);
     if (!*st)
         return r;

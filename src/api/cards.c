@@ -58,7 +58,7 @@ static plim_status cards_fill(plim_job *job, plim_arena *a, void *pub, plim_err 
     out->settings = job->settings;
     plim_status st = plim__list_cards(job, a, &cards, &out->n, err);
     if (!st)
-        st = plim_job_graph(job, 0, a, &g, err);
+        st = plim_job_graph(job, 0, job->scratch, &g, err);
     if (!st)
         st = plim_job_note(job, &g, err);
     if (!st)

@@ -15,7 +15,7 @@ typedef struct estimate_result {
 
 typedef struct work {
     plim_job *job;
-    plim_arena *a;
+    plim_arena *a, *scratch; /* of the result; for what it does not keep */
     plim_estimate *e;
     plim_err *err;
     plim_graph g;
@@ -29,8 +29,8 @@ static plim_status judge_tape(work *w)
 {
     plim_estimate *e = w->e;
     plim_verdict v;
-    plim_status st =
-        plim_verdict_of(w->job, &w->tape, PLIM_SIM_ALL, w->job->gpu != NULL, w->a, &v, w->err);
+    plim_status st = plim_verdict_of(w->job, &w->tape, PLIM_SIM_ALL, w->job->gpu != NULL,
+                                     w->scratch, &v, w->err);
     if (st)
         return st;
     w->sim = v.sim;
@@ -103,7 +103,7 @@ static plim_status list_live(work *w)
     uint32_t n = w->sim.n_live;
     uint64_t *category = PLIM_NEW_N(w->a, uint64_t, PLIM_CAT_COUNT);
     uint64_t *certainty = PLIM_NEW_N(w->a, uint64_t, PLIM_CERTAINTY_COUNT);
-    by_size *order = PLIM_NEW_N(w->a, by_size, n);
+    by_size *order = PLIM_NEW_N(w->scratch, by_size, n);
     plim_live *live = PLIM_NEW_N(w->a, plim_live, n);
     if (!order || !live || !category || !certainty)
         return plim_oom(w->err);
@@ -234,7 +234,7 @@ static uint32_t count_differentiable(const plim_arg *a, const bool *wants)
 static plim_status count_flops(work *w)
 {
     const plim_graph *g = &w->g;
-    bool *wants = PLIM_NEW_N(w->a, bool, g->n_values);
+    bool *wants = PLIM_NEW_N(w->scratch, bool, g->n_values);
     if (!wants)
         return plim_oom(w->err);
     for (uint32_t i = 0; i < g->n_values; i++)
@@ -341,7 +341,7 @@ static plim_status run_ranks(work *w, const plim_share_group *groups, uint32_t n
                              plim_rank *rows)
 {
     uint32_t wide = PLIM_MIN(PLIM_MIN(plim_os_processors(), MOST_WORKERS), n);
-    rank_worker *workers = PLIM_NEW_N(w->a, rank_worker, wide);
+    rank_worker *workers = PLIM_NEW_N(w->scratch, rank_worker, wide);
     const rank_worker *failed = NULL;
     if (!workers)
         return plim_oom(w->err);
@@ -393,7 +393,8 @@ static plim_status list_ranks(work *w)
         return PLIM_OK;
     s->every_rank = false; /* from here on it is about one after the other */
     rank_graphs graphs = {.first = &w->g, .job = *w->job, .scratch = PLIM_ARENA_INIT};
-    plim_status st = plim_share_groups(w->a, s, make_rank_graph, &graphs, &groups, &n, w->err);
+    plim_status st =
+        plim_share_groups(w->scratch, s, make_rank_graph, &graphs, &groups, &n, w->err);
     plim_arena_free(&graphs.scratch);
     plim_rank *rows = st ? NULL : PLIM_NEW_N(w->a, plim_rank, n);
     if (st || !rows)
@@ -413,20 +414,22 @@ static plim_status list_ranks(work *w)
     qsort(rows, n, sizeof *rows, compare_ranks);
     w->e->ranks = rank_list(w->a, rows, n);
     w->e->n_ranks = n;
-    return w->e->ranks ? plim_job_graph(w->job, 0, w->a, &w->g, w->err) : plim_oom(w->err);
+    return w->e->ranks ? plim_job_graph(w->job, 0, w->scratch, &w->g, w->err)
+                       : plim_oom(w->err);
 }
 
 /* ---- all of it --------------------------------------------------------------------------- */
 
 static plim_status estimate_fill(plim_job *job, plim_arena *a, void *pub, plim_err *err)
 {
-    work state = {.job = job, .a = a, .e = pub, .err = err}, *w = &state;
+    work state = {.job = job, .a = a, .scratch = job->scratch, .e = pub, .err = err},
+         *w = &state;
     plim_step_info info;
     w->e->size = sizeof *w->e;
     plim_status st = plim_job_card(job, err);
     job->step.untimed = !job->gpu || plim_share_exchanges(&job->step.share);
     if (!st)
-        st = plim_job_graph(job, 0, a, &w->g, err);
+        st = plim_job_graph(job, 0, w->scratch, &w->g, err);
     if (!st)
         st = list_ranks(w);
     if (!st)
@@ -437,7 +440,7 @@ static plim_status estimate_fill(plim_job *job, plim_arena *a, void *pub, plim_e
         st = plim__unknown_targets(a, &w->g, &w->e->unknown_targets, &w->e->n_unknown_targets,
                                    err);
     if (!st)
-        st = plim_job_tape(job, &w->g, a, &w->tape, &info, err);
+        st = plim_job_tape(job, &w->g, w->scratch, &w->tape, &info, err);
     if (!st)
         st = plim_job_resolve(job, &w->g, &info, err);
     if (!st)

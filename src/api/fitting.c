@@ -24,7 +24,7 @@ typedef struct segments_result {
 static plim_status read_model_info(const plim_job *job, int64_t batch, plim_arena *a,
                                    plim_graph *g, const plim_model_info **out, plim_err *err)
 {
-    plim_status st = plim_job_graph(job, batch, a, g, err);
+    plim_status st = plim_job_graph(job, batch, job->scratch, g, err);
     if (!st)
         st = plim_job_note(job, g, err);
     if (!st)
@@ -44,9 +44,9 @@ static plim_status read_seq_info(const plim_job *job, plim_arena *a, plim_graph 
                                  const plim_model_info **out, plim_err *err)
 {
     plim_graph shortest;
-    plim_status st = plim_job_graph(job, 1, a, &shortest, err);
+    plim_status st = plim_job_graph(job, 1, job->scratch, &shortest, err);
     if (!st)
-        st = plim_job_graph(job, 0, a, g, err);
+        st = plim_job_graph(job, 0, job->scratch, g, err);
     if (!st)
         st = plim_job_note(job, g, err);
     if (!st)
@@ -96,7 +96,7 @@ static plim_status fit_fill(plim_job *job, plim_arena *a, void *pub, plim_err *e
                            : read_model_info(job, 1, a, &g, &out->model, err);
     if (st || !cards)
         return st;
-    plim_fit_search *search = plim_fit_search_new(a, job);
+    plim_fit_search *search = plim_fit_search_new(job->scratch, job);
     plim_fit_row *rows = PLIM_NEW_N(a, plim_fit_row, n);
     if (!search || !rows)
         return plim_oom(err);
@@ -262,7 +262,7 @@ static plim_status segments_fill(plim_job *job, plim_arena *a, void *pub, plim_e
     out->size = sizeof *out;
     plim_status st = plim_job_card(job, err);
     if (!st)
-        st = plim_job_graph(job, 0, a, &g, err);
+        st = plim_job_graph(job, 0, job->scratch, &g, err);
     if (!st)
         st = plim__model_info(a, &g, &out->model, err);
     if (!st)

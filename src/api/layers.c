@@ -8,8 +8,8 @@ typedef struct layers_result {
 
 typedef struct builder {
     const plim_graph *g;
-    plim_arena *a;
-    plim_layer *row; /* by scope */
+    plim_arena *a, *scratch; /* of the result; for what it does not keep */
+    plim_layer *row;         /* by scope */
 } builder;
 
 /* ---- costs: a node counts for its module and for all that contain it ----------- */
@@ -62,13 +62,13 @@ static bool add_parameters(builder *b)
 {
     const plim_graph *g = b->g;
     plim_map paths = {0};
-    uint32_t *earlier = PLIM_NEW_N(b->a, uint32_t, g->n_scopes);
+    uint32_t *earlier = PLIM_NEW_N(b->scratch, uint32_t, g->n_scopes);
     if (!earlier)
         return false;
     for (uint32_t s = 0; s < g->n_scopes; s++) {
         earlier[s] = PLIM_NONE;
         plim_map_get(&paths, g->scopes[s].path, &earlier[s]);
-        if (!plim_map_put(b->a, &paths, g->scopes[s].path, s))
+        if (!plim_map_put(b->scratch, &paths, g->scopes[s].path, s))
             return false;
     }
     for (uint32_t i = 0; i < g->n_values; i++) {
@@ -200,7 +200,7 @@ static plim_status layers_fill(plim_job *job, plim_arena *a, void *pub, plim_err
     out->settings = job->settings;
     plim_job_plain_call(job);
     job->bind.infer = true; /* leaves out auxiliary heads, which only training uses */
-    plim_status st = plim_job_graph(job, 0, a, &g, err);
+    plim_status st = plim_job_graph(job, 0, job->scratch, &g, err);
     if (st)
         return st;
     st = plim__model_info(a, &g, &out->model, err);
@@ -210,7 +210,7 @@ static plim_status layers_fill(plim_job *job, plim_arena *a, void *pub, plim_err
         return st;
     if (job->step.dtype != PLIM_DTYPE_COUNT)
         cast_graph(&g, job->step.dtype);
-    builder b = {&g, a, PLIM_NEW_N(a, plim_layer, g.n_scopes)};
+    builder b = {&g, a, job->scratch, PLIM_NEW_N(job->scratch, plim_layer, g.n_scopes)};
     if (!b.row || !start_rows(&b))
         return plim_oom(err);
     for (uint32_t i = 0; i < g.n_nodes; i++)

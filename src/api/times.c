@@ -86,11 +86,11 @@ static plim_status times_fill(plim_job *job, plim_arena *a, void *pub, plim_err 
     out->size = sizeof *out;
     plim_status st = plim_job_card(job, err);
     if (!st)
-        st = plim_job_graph(job, 0, a, &g, err);
+        st = plim_job_graph(job, 0, job->scratch, &g, err);
     if (!st)
         st = plim__model_info(a, &g, &out->model, err);
     if (!st)
-        st = plim_job_tape(job, &g, a, &tape, &info, err);
+        st = plim_job_tape(job, &g, job->scratch, &tape, &info, err);
     if (!st)
         st = plim_job_resolve(job, &g, &info, err);
     if (st)

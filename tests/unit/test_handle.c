@@ -589,6 +589,32 @@ static void test_replay_size(void **state)
     remove(path);
 }
 
+/* A result holds what it reports, not the graph and the tape that it is made from: programs keep results of
+ * many models. */
+static void test_results_are_small(void **state)
+{
+    (void)state;
+    enum { MOST = 4 << 20 };
+    plim_model *m = asked_model("llama-3.1-405b"); /* whose graph and tape take 26 MiB */
+    plim_settings *s = asked_settings("optimizer=adamw batch=1 seq=128 advice=none");
+    plim_estimate *e = NULL;
+    plim_layers *l = NULL;
+    plim_times *t = NULL;
+    uint64_t before = plim_memory_held();
+    assert_int_equal(plim_estimate_run(m, s, &e, NULL), PLIM_OK);
+    CHECK("an estimate", plim_memory_held() - before < MOST);
+    plim_estimate_free(e);
+    CHECK("none", plim_memory_held() == before);
+    assert_int_equal(plim_layers_run(m, s, &l, NULL), PLIM_OK);
+    CHECK("layers", plim_memory_held() - before < MOST);
+    plim_layers_free(l);
+    assert_int_equal(plim_times_run(m, s, &t, NULL), PLIM_OK);
+    CHECK("times", plim_memory_held() - before < MOST);
+    plim_times_free(t);
+    plim_settings_free(s);
+    plim_model_free(m);
+}
+
 static void test_versions(void **state)
 {
     (void)state;
@@ -602,13 +628,21 @@ static void test_versions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes),          cmocka_unit_test(test_open_refused),
-        cmocka_unit_test(test_many_questions), cmocka_unit_test(test_results_live),
-        cmocka_unit_test(test_threads),        cmocka_unit_test(test_threads_share_settings),
-        cmocka_unit_test(test_null),           cmocka_unit_test(test_no_settings),
-        cmocka_unit_test(test_put_fails),      cmocka_unit_test(test_progress),
-        cmocka_unit_test(test_style),          cmocka_unit_test(test_rows_of_older_programs),
-        cmocka_unit_test(test_sizes),          cmocka_unit_test(test_replay_size),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_open_refused),
+        cmocka_unit_test(test_many_questions),
+        cmocka_unit_test(test_results_live),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_threads_share_settings),
+        cmocka_unit_test(test_null),
+        cmocka_unit_test(test_no_settings),
+        cmocka_unit_test(test_put_fails),
+        cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_style),
+        cmocka_unit_test(test_rows_of_older_programs),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_replay_size),
+        cmocka_unit_test(test_results_are_small),
         cmocka_unit_test(test_versions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
