@@ -73,7 +73,7 @@ static plim_status cards_fill(plim_job *job, plim_arena *a, void *pub, plim_err 
         if (!st)
             st = run_on_card(&run, cards[i], &scratch, err);
         for (uint32_t k = i; !st && k < out->n; k++)
-            if (!rows[k].gpu && plim_fit_alike(job, cards[k], run.info.sms_matter)) {
+            if (!rows[k].gpu && plim_fit_alike(job, cards[k], &run.info.asked)) {
                 plim_job_use_card(job, cards[k]);
                 describe_card(&run, &rows[k]);
             }

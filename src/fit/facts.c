@@ -1,17 +1,11 @@
 /* facts.c -- see facts.h. */
 #include "fit/facts.h"
 
-static bool holds_in(const plim_fact *f, const plim_world *w)
-{
-    return f->world.cc == w->cc &&
-           (!f->sms_matter || (f->world.sms == w->sms && f->world.sms_are == w->sms_are));
-}
-
 plim_fact *plim_facts_find(const plim_facts *f, const plim_world *world, int64_t size)
 {
     const plim_id_slot *slot = plim_id_get(&f->last, (uint64_t)size);
     for (uint32_t i = slot ? slot->value : 0; i; i = f->list[i - 1].older)
-        if (holds_in(&f->list[i - 1], world))
+        if (plim_asked_alike(&f->list[i - 1].asked, &f->list[i - 1].world, world))
             return &f->list[i - 1];
     return NULL;
 }

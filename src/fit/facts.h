@@ -1,7 +1,8 @@
 /* facts.h -- what the runs that a search has made tell of other cards.
  *
- * What a program requests at one size depends on the architecture of the card, and for some kernels on the
- * number of its SMs, but not on its memory.  So a run tells of other rooms, too: it fails in any that has
+
+ * What a program requests at one size may depend on the architecture of the card and on the number of its
+ * SMs, where a rule asked for them, but not on its memory.  So a run tells of other rooms, too: it fails in any that has
  * less than what is live at once, and where the size of the device did not matter, it is the same in any
  * that has what it reserved. */
 #ifndef PLIM_FACTS_H
@@ -21,7 +22,7 @@ typedef struct plim_fact {
     plim_world world;
     plim_fact_bound usual, high; /* by the sizes of what is estimated */
     bool refused;                /* the model does not take this size */
-    bool sms_matter;
+    plim_asked asked;
     uint32_t older; /* the one before of the same size, + 1; 0: none */
 } plim_fact;
 

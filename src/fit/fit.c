@@ -32,7 +32,6 @@ plim_status plim_fit_bounds(const plim_job *job, plim_arena *scratch, int64_t si
                 .allocated = sim.peak_allocated,
                 .reserved = sim.peak_reserved,
                 .oom = sim.oom,
-                .sms_matter = info.sms_matter,
                 .seconds = plim_time_of(&info.ledger, job->gpu, !job->step.infer).usual};
     }
     if (st && st != PLIM_ERANGE)
@@ -70,12 +69,12 @@ struct plim_fit_search {
     plim_job *job;
     plim_facts facts;
     size_run runs[2], *kept, *next; /* the one that fitted last, and room for another */
-    bool sms_matter;        /* any run of the current search depends on the number of SMs */
-    plim_step_info info;    /* of the last run */
-    uint64_t n_events;      /* of all runs, for tests */
-    bool drawn;             /* the line below is known */
-    double fixed, per_unit; /* bytes = fixed + per_unit * size */
-    int64_t batch;          /* of the last run at a size that was found */
+    plim_asked asked;               /* by the runs of the current search */
+    plim_step_info info;            /* of the last run */
+    uint64_t n_events;              /* of all runs, for tests */
+    bool drawn;                     /* the line below is known */
+    double fixed, per_unit;         /* bytes = fixed + per_unit * size */
+    int64_t batch;                  /* of the last run at a size that was found */
 };
 
 plim_fit_search *plim_fit_search_new(plim_arena *a, plim_job *job)
@@ -161,12 +160,13 @@ static plim_status note_run(plim_fit_search *s, int64_t size, fit_bound most, pl
         f.usual.needs = plim_tape_live_most(t, PLIM_BOUND_USUAL);
         f.high.needs = plim_tape_live_most(t, PLIM_BOUND_HIGH);
     }
-    f.sms_matter = (!st || t->over) && s->next->info.sms_matter;
+    f.asked = !st || t->over ? s->next->info.asked : plim_asked_all(&f.world);
     if (!*fact && !(*fact = plim_facts_add(&s->facts, &f)))
         return plim_oom(err);
     (*fact)->usual.needs = PLIM_MAX((*fact)->usual.needs, f.usual.needs);
     (*fact)->high.needs = PLIM_MAX((*fact)->high.needs, f.high.needs);
-    (*fact)->sms_matter |= f.sms_matter;
+    (*fact)->world = f.world;
+    plim_asked_add(&(*fact)->asked, &f.asked);
     return PLIM_OK;
 }
 
@@ -209,7 +209,7 @@ static plim_status try_size(plim_fit_search *s, int64_t size, fit_bound bound, b
     plim_status st = known ? PLIM_OK : note_run(s, size, bound, &fact, err);
     if (st || !fact)
         return st;
-    s->sms_matter |= fact->sms_matter;
+    plim_asked_add(&s->asked, &fact->asked);
     *refused = fact->refused;
     *fits = is_enough(fact, bound);
     known = *fits || is_too_little(fact, bound);
@@ -230,7 +230,7 @@ static plim_status try_half(plim_fit_search *s, int64_t size, fit_bound bound, b
     plim_status st = fact ? PLIM_OK : note_run(s, half, most, &fact, &why);
     *exceeds = !st && fact && half <= size / 2 && is_too_little(fact, bound);
     if (*exceeds)
-        s->sms_matter |= fact->sms_matter;
+        plim_asked_add(&s->asked, &fact->asked);
     return st == PLIM_ENOMEM ? plim_oom(err) : PLIM_OK;
 }
 
@@ -289,7 +289,7 @@ static plim_status search_size(plim_fit_search *s, fit_bound bound, int64_t *lo,
     int64_t at = guess_size(s, bound.room), stride = 1;
     bool up = false, down = false;
     while (*hi - *lo > 1) {
-        bool fits, too_large;
+        bool fits = false, too_large = false;
         at = PLIM_MAX(*lo + 1, PLIM_MIN(at, *hi - 1));
         plim_status st = try_far(s, at, bound, stride, &fits, &too_large, err);
         if (st)
@@ -310,9 +310,8 @@ static plim_status search_size(plim_fit_search *s, fit_bound bound, int64_t *lo,
 
 static bool is_kept(const plim_fit_search *s, int64_t size)
 {
-    const plim_world *w = &s->job->step.world, *k = &s->kept->world;
-    return s->kept->size == size && k->cc == w->cc && k->sms == w->sms &&
-           k->sms_are == w->sms_are;
+    const size_run *r = s->kept;
+    return r->size == size && plim_asked_alike(&r->info.asked, &r->world, &s->job->step.world);
 }
 
 /* The figures at the size that was found, or at size 1 if none was: those of an estimate. */
@@ -332,7 +331,7 @@ static plim_status measure_size(plim_fit_search *s, int64_t size, plim_fit_row *
     if (!refused)
         s->info = s->kept->info;
     if (!st) {
-        s->sms_matter |= s->info.sms_matter;
+        plim_asked_add(&s->asked, &s->info.asked);
         st = plim_verdict_of(s->job, &s->kept->t, 0, true, &s->scratch, &v, &why);
     }
     if (st == PLIM_ERANGE) /* as plim_fit_size */
@@ -367,7 +366,7 @@ static void describe_card(const plim_fit_search *s, plim_fit_row *row)
 bool plim_fit_same(plim_fit_search *s, const plim_gpu *gpu, const plim_fit_row *solved,
                    plim_fit_row *row)
 {
-    if (!plim_fit_alike(s->job, gpu, s->sms_matter))
+    if (!plim_fit_alike(s->job, gpu, &s->asked))
         return false;
     *row = *solved;
     plim_job_use_card(s->job, gpu);
@@ -385,7 +384,7 @@ plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row 
     const fit_bound high = {PLIM_SIM_HIGH, plim_fit_tight_room(s->job)},
                     middle = {0, plim_fit_room(gpu, plim_fit_context(s->job).usual)};
     plim_status st = s->drawn ? PLIM_OK : draw_line(s, err);
-    s->sms_matter = false;
+    s->asked = plim_asked_nothing();
     *row = (plim_fit_row){0};
     if (!st)
         st = search_size(s, high, &lo, &hi, &refused, err);

@@ -8,9 +8,8 @@
 typedef struct plim_peaks {
     uint64_t requested, allocated, reserved; /* UINT64_MAX: beyond 64 bits */
     bool oom;
-    bool refused;    /* with oom: the model does not take this batch */
-    bool sms_matter; /* another number of SMs might give other peaks */
-    double seconds;  /* of a step on the job's card, usually; 0: unknown */
+    bool refused;   /* with oom: the model does not take this batch */
+    double seconds; /* of a step on the job's card, usually; 0: unknown */
 } plim_peaks;
 
 /* Builds the model at this size (plim_job_graph), runs the step and simulates it; `what` is 0,

@@ -36,16 +36,17 @@ static plim_gpu_context process_context(const plim_job *job, bool searched)
 
 plim_gpu_context plim_fit_context(const plim_job *job) { return process_context(job, false); }
 
-bool plim_fit_alike(const plim_job *job, const plim_gpu *other, bool sms_matter)
+bool plim_fit_alike(const plim_job *job, const plim_gpu *other, const plim_asked *asked)
 {
     const plim_gpu *gpu = job->gpu;
     const plim_libraries *lib = &job->step.world.lib;
     const plim_gpu_context a = plim_gpu_context_of(gpu, lib->torch, lib->benchmark);
     const plim_gpu_context b =
         plim_gpu_context_of(other, job->step.world.lib.torch, job->step.world.lib.benchmark);
-    return gpu->cc == other->cc && gpu->memory_bytes == other->memory_bytes &&
-           (gpu->sms == other->sms || !sms_matter) && a.low == b.low && a.usual == b.usual &&
-           a.high == b.high;
+    const plim_world world = plim_world_on(job->step.torch, other, *lib);
+    return gpu->memory_bytes == other->memory_bytes &&
+           plim_asked_alike(asked, &job->step.world, &world) && a.low == b.low &&
+           a.usual == b.usual && a.high == b.high;
 }
 
 uint64_t plim_fit_margin(const plim_job *job, uint64_t reserved)

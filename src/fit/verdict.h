@@ -14,8 +14,8 @@ uint64_t plim_fit_room(const plim_gpu *gpu, uint64_t context);
 /* The same at the upper bound: less the margin of the job, too. */
 uint64_t plim_fit_tight_room(const plim_job *job);
 /* Is the memory of the job's run on another card that on its own?  They may differ in speed.
- * `sms_matter`: the run depends on the number of SMs. */
-bool plim_fit_alike(const plim_job *job, const plim_gpu *other, bool sms_matter);
+ * `asked`: what the run has asked of the job's card. */
+bool plim_fit_alike(const plim_job *job, const plim_gpu *other, const plim_asked *asked);
 /* Of the job's card and settings; all 0: unknown. */
 plim_gpu_context plim_fit_context(const plim_job *job);
 /* What a tape does not show of a run: see margin in job.h. */

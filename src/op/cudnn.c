@@ -26,7 +26,7 @@ static const cudnn_row cudnn_rows[] = {
 static const cudnn_row *find_row(const plim_world *world, plim_dtype dtype)
 {
     const cudnn_row *r = cudnn_rows;
-    while ((r->dtype != ANY && r->dtype != (int)dtype) || world->cc < r->cc ||
+    while ((r->dtype != ANY && r->dtype != (int)dtype) || !plim_world_since(world, r->cc) ||
            world->lib.torch < r->torch || (r->tf32 && world->lib.no_tf32))
         r++;
     return r;

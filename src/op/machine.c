@@ -37,7 +37,9 @@ void plim__machine_init(plim_machine *m, plim_arena *a, plim_tape *tape, const p
     memset(m, 0, offsetof(plim_machine, inline_page));
     m->arena = a;
     m->tape = tape;
+    m->asked = plim_asked_nothing();
     m->world = *w;
+    m->world.asked = &m->asked;
     m->err = err;
     m->first_tpage[0] = m->inline_page;
     m->tpage = m->first_tpage;
@@ -239,13 +241,13 @@ void plim_m_search(plim_machine *m, plim_str key)
 
 int plim_m_sms(plim_machine *m, int *threads_per_sm)
 {
-    m->sms_matter = true;
+    m->asked.sms = true;
     if (threads_per_sm)
         *threads_per_sm =
             m->world.threads_per_sm ? m->world.threads_per_sm : PLIM_USUAL_THREADS_PER_SM;
     return m->world.sms ? m->world.sms : PLIM_USUAL_SMS;
 }
-bool plim_m_sms_matter(const plim_machine *m) { return m->sms_matter; }
+plim_asked plim_m_asked(const plim_machine *m) { return m->asked; }
 bool plim_m_is_wrapped(const plim_machine *m, plim_t t) { return m_t(m, t)->wrapped; }
 
 plim_t plim_m_ref(plim_machine *m, plim_t t)

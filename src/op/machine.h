@@ -42,9 +42,15 @@ typedef struct plim_libraries {
     uint64_t cublas_ws; /* to this many bytes */
 } plim_libraries;
 
+/* What a run has asked of its card: it is the same on all that answer alike. */
+typedef struct plim_asked {
+    int since, before; /* compute capabilities from the one on, and below the other */
+    bool sms;          /* how many SMs there are */
+} plim_asked;
+
 typedef struct plim_world {
     int torch; /* 100 * major + minor; compare with PLIM_SINCE_... of torch.def */
-    int cc;    /* compute capability * 10: 80, 89, 90 */
+    int cc;    /* compute capability * 10: 80, 89, 90; rules ask by plim_world_since and _is */
     bool eval; /* dropout and batch norm as after model.eval() */
     int sms, threads_per_sm; /* 0: PLIM_USUAL_... */
     /* exact: the card's; estimated: the usual ones, no card was chosen; unknown: neither are the card's */
@@ -54,7 +60,19 @@ typedef struct plim_world {
     bool cublas_ws_temporary;
     uint64_t lt_ws; /* cuBLASLt workspace; 0: shared with the above or none */
     bool lt_ws_temporary;
+    plim_asked *asked; /* where questions are noted; NULL: nowhere */
 } plim_world;
+
+bool plim_world_since(const plim_world *w,
+                      int cc); /* Is it of this compute capability or newer? */
+bool plim_world_is(const plim_world *w, int cc);
+plim_asked plim_asked_nothing(void);
+/* Of a run in this world that may ask anything. */
+plim_asked plim_asked_all(const plim_world *w);
+/* Is what was asked in one world answered alike in another of the same PyTorch and libraries? */
+bool plim_asked_alike(const plim_asked *asked, const plim_world *in, const plim_world *other);
+/* Adds what another run, to which the card answered alike, has asked. */
+void plim_asked_add(plim_asked *to, const plim_asked *more);
 
 /* ---- autograd nodes ----------------------------------------------------- */
 
@@ -99,10 +117,9 @@ const plim_meta *plim_m_meta(const plim_machine *m, plim_t t);
 bool plim_m_requires_grad(const plim_machine *m, plim_t t);
 const plim_world *plim_m_world(const plim_machine *m);
 void plim_m_set_libraries(plim_machine *m, plim_libraries lib);
-/* The card's number of SMs and the threads per SM.  The machine remembers that a rule asked:
- * if none did, cards of different sizes produce the same tape. */
+/* The card's number of SMs and the threads per SM. */
 int plim_m_sms(plim_machine *m, int *threads_per_sm);
-bool plim_m_sms_matter(const plim_machine *m);
+plim_asked plim_m_asked(const plim_machine *m); /* by all rules so far */
 
 plim_t plim_m_ref(plim_machine *m, plim_t t); /* one more reference to the same tensor */
 void plim_m_drop(plim_machine *m, plim_t t);

@@ -72,6 +72,7 @@ struct plim_machine {
     plim_arena *arena;
     plim_tape *tape; /* NULL: shapes only */
     plim_world world;
+    plim_asked asked;
     plim_status st;
     plim_err *err;
 
@@ -91,7 +92,7 @@ struct plim_machine {
     const char *role;
     uint16_t stream;
     uint8_t category;
-    bool grad_mode, autograd_thread, sms_matter;
+    bool grad_mode, autograd_thread;
     m_frame *frames; /* the checkpoints of this run */
     uint32_t n_frames, cap_frames;
     uint32_t frame;        /* whose forward is running, or PLIM_NONE */

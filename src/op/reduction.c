@@ -148,10 +148,12 @@ static void reduce_part(const reduction *r, const part *p)
     step_in *= height;
     const uint64_t values = plim_ceil_div(inputs, step_in),
                    grid = plim_ceil_div(outputs / vector, step_out);
+    if (values < MOST)
+        return;
     int threads = 0;
     const uint64_t sms = (uint64_t)plim_m_sms(r->m, &threads),
                    target = sms * ((uint64_t)threads / (width * height));
-    if (values < MOST || grid > target)
+    if (grid > target)
         return;
     const uint64_t blocks =
         PLIM_MAX(PLIM_MIN(plim_ceil_div(target, grid), plim_ceil_div(values, LEAST)),

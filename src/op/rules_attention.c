@@ -42,9 +42,10 @@ static bool backend_off(const plim_sdpa_call *call, plim_sdpa backend)
 static bool cudnn_serves(const plim_world *w, const plim_meta *q, const plim_meta *v,
                          const plim_sdpa_call *call)
 {
-    return w->torch >= PLIM_SINCE_SDPA_CUDNN && (w->cc == 90 || w->cc == 100) &&
-           !call->mask_grad && !call->dropout && q->dim[2] > 1 && q->dim[3] % 8 == 0 &&
-           v->dim[3] % 8 == 0 && q->dim[3] <= 256 && v->dim[3] <= 256;
+    return w->torch >= PLIM_SINCE_SDPA_CUDNN &&
+           (plim_world_is(w, 90) || plim_world_is(w, 100)) && !call->mask_grad &&
+           !call->dropout && q->dim[2] > 1 && q->dim[3] % 8 == 0 && v->dim[3] % 8 == 0 &&
+           q->dim[3] <= 256 && v->dim[3] <= 256;
 }
 
 /* flash: 16-bit, sm80 and newer, no mask, equal head sizes up to 256; efficient: sm50 and
@@ -52,11 +53,10 @@ static bool cudnn_serves(const plim_world *w, const plim_meta *q, const plim_met
 plim_sdpa plim_sdpa_choice(const plim_world *w, const plim_meta *q, const plim_meta *k,
                            const plim_meta *v, const plim_sdpa_call *call)
 {
-    int cc = w->cc ? w->cc : 80;
     bool half = q->dtype == PLIM_F16 || q->dtype == PLIM_BF16;
     if (q->rank != 4 || w->torch < PLIM_SINCE_SDPA_KERNELS ||
         (call->mask && w->torch < PLIM_SINCE_SDPA_EFFICIENT_MASK) ||
-        (q->dtype == PLIM_BF16 && cc < 80))
+        (q->dtype == PLIM_BF16 && !plim_world_since(w, 80)))
         return PLIM_SDPA_MATH;
     bool unit = q->stride[3] == 1 && k->stride[3] == 1 && v->stride[3] == 1;
     bool heads = q->dim[1] == k->dim[1] && k->dim[1] == v->dim[1];
@@ -64,11 +64,12 @@ plim_sdpa plim_sdpa_choice(const plim_world *w, const plim_meta *q, const plim_m
     if (!backend_off(call, PLIM_SDPA_CUDNN) && half && unit && grouped &&
         cudnn_serves(w, q, v, call))
         return PLIM_SDPA_CUDNN;
-    if (!backend_off(call, PLIM_SDPA_FLASH) && half && cc >= 80 && !call->mask && unit &&
-        q->dim[3] <= 256 && q->dim[3] == v->dim[3] && grouped && (square || !call->causal))
+    if (!backend_off(call, PLIM_SDPA_FLASH) && half && plim_world_since(w, 80) &&
+        !call->mask && unit && q->dim[3] <= 256 && q->dim[3] == v->dim[3] && grouped &&
+        (square || !call->causal))
         return PLIM_SDPA_FLASH;
     int64_t align = half ? 8 : 4;
-    if (!backend_off(call, PLIM_SDPA_EFFICIENT) && cc >= 50 &&
+    if (!backend_off(call, PLIM_SDPA_EFFICIENT) && plim_world_since(w, 50) &&
         (half || q->dtype == PLIM_F32) && heads && unit && q->dim[3] % align == 0 &&
         v->dim[3] % align == 0)
         return PLIM_SDPA_EFFICIENT;
@@ -272,11 +273,12 @@ static plim_t efficient_delta(plim_machine *m, plim_dtype t, const sdpa_dims *d)
  * kernels/generate_kernels.py; tests/golden/cuda */
 static uint64_t efficient_workspace(plim_machine *m, plim_dtype t, const sdpa_dims *d)
 {
-    const int cc = plim_m_world(m)->cc;
-    bool half = plim_dtype_bytes(t) == 2, roomy = cc == 80 || cc == 90 || cc == 100;
+    const plim_world *w = plim_m_world(m);
+    bool half = plim_dtype_bytes(t) == 2,
+         roomy = plim_world_is(w, 80) || plim_world_is(w, 90) || plim_world_is(w, 100);
     int64_t D = PLIM_MAX(d->D, d->Dv), rows = D > 64 && roomy ? 128 : 64;
     bool in_registers = half && (D <= rows && D <= 128);
-    int64_t cols = in_registers && D > 64 && cc >= 80 ? 128 : 64;
+    int64_t cols = in_registers && D > 64 && plim_world_since(w, 80) ? 128 : 64;
     int64_t lock = 4; /* floats */
     int64_t per_head =
         (d->Sq + rows - 1) / rows * ((d->D + cols - 1) / cols) * (rows * cols + lock);

@@ -260,7 +260,7 @@ static void add_weight_gradient(const fused *f)
 {
     enum { AMPERE = 80 };
     bool half = f->sum != f->t;
-    if (half && plim_m_world(f->m)->cc >= AMPERE)
+    if (half && plim_world_since(plim_m_world(f->m), AMPERE))
         return;
     plim_t product = make_tensor(f, f->t, f->classes, f->in);
     if (half)

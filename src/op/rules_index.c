@@ -372,8 +372,9 @@ void plim_run_take_along(plim_call *c)
 void plim_nonzero_scratch(plim_machine *m, uint64_t n)
 {
     enum { SHORT = 1024, LANES = 32, STATE = 8, BLOCK = 256, ROUNDS = 5 };
-    int cc = plim_m_world(m)->cc, threads = 0;
-    uint64_t tile = cc >= 90 ? 4224 : cc == 89 ? 640 : 2304;
+    int threads = 0;
+    const plim_world *w = plim_m_world(m);
+    uint64_t tile = plim_world_since(w, 90) ? 4224 : plim_world_is(w, 89) ? 640 : 2304;
     plim_t count = plim_m_scratch(m, 4);
     if (n <= SHORT) {
         plim_m_drop(m, plim_m_scratch(m, 1));

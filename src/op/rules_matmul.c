@@ -719,7 +719,7 @@ enum { GROUPED_MAT2, GROUPED_OFFS, GROUPED_SELF };
 static void grouped_scratch(plim_machine *m, plim_t a, plim_t b, plim_t offs)
 {
     enum { SHAPE = 12, POINTER = 8, OPERANDS = 3, MAPS = 4 * 128 };
-    if (plim_m_world(m)->cc != 90 || plim_m_meta(m, a)->dtype != PLIM_BF16 ||
+    if (!plim_world_is(plim_m_world(m), 90) || plim_m_meta(m, a)->dtype != PLIM_BF16 ||
         plim_m_meta(m, b)->dtype != PLIM_BF16)
         return;
     uint64_t groups = (uint64_t)plim_m_meta(m, offs)->dim[0], even = groups + groups % 2;

@@ -123,7 +123,7 @@ void plim_run_megatron_gather(plim_call *c)
 void plim_te_workspace(plim_machine *m, plim_str key)
 {
     enum { HOPPER = 90, MIB = 1 << 20 };
-    int64_t bytes = plim_m_world(m)->cc >= HOPPER ? 32 * MIB : 4 * MIB;
+    int64_t bytes = plim_world_since(plim_m_world(m), HOPPER) ? 32 * MIB : 4 * MIB;
     const plim_meta workspace = plim_meta_make(PLIM_U8, 1, &bytes);
     plim_m_kept(m, key, &workspace);
 }

@@ -66,7 +66,7 @@ static path path_of(const plim_machine *m, const packed *w, int64_t rows)
     if (rows <= ALWAYS)
         return FUSED;
     bool long_reach =
-        plim_m_world(m)->cc == 80 && w->in * 2 < w->out && w->in * w->out < SMALL;
+        plim_world_is(plim_m_world(m), 80) && w->in * 2 < w->out && w->in * w->out < SMALL;
     return rows > USUALLY && !long_reach ? UNPACKED : EITHER;
 }
 

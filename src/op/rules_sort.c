@@ -27,7 +27,7 @@ void plim_cub_sort(plim_machine *m, uint64_t n, uint64_t key_bytes, uint64_t bit
                    bool buffers)
 {
     enum { ONE_BLOCK = 2304, PASS = 2048, COUNTER = 256, STATE = 1024, SLACK = 255 };
-    bool hopper = plim_m_world(m)->cc >= 90, wide = key_bytes > 4;
+    bool hopper = plim_world_since(plim_m_world(m), 90), wide = key_bytes > 4;
     uint64_t tile = hopper ? (wide ? 4608 : 5376) : (wide ? 3840 : 3072);
     if (hopper && !buffers) /* 32-bit values, by slice */
         tile = 5760;
@@ -63,13 +63,14 @@ void plim_cub_scan(plim_machine *m, uint64_t n, uint64_t bytes)
 void plim_cub_unique_by_key(plim_machine *m, uint64_t n, uint64_t bytes)
 {
     enum { STATE = 8, SLACK = 767 };
-    const int cc = plim_m_world(m)->cc;
-    const uint64_t wide = cc >= 90   ? 2464
-                          : cc == 80 ? 672
-                                     : 160,
-                   narrow = cc >= 90   ? 3584
-                            : cc == 80 ? 1408
-                                       : 352;
+    const plim_world *w = plim_m_world(m);
+    const bool hopper = plim_world_since(w, 90), a100 = plim_world_is(w, 80);
+    const uint64_t wide = hopper ? 2464
+                          : a100 ? 672
+                                 : 160,
+                   narrow = hopper ? 3584
+                            : a100 ? 1408
+                                   : 352;
     const uint64_t states = tile_states(n, bytes == 4 ? narrow : wide);
     plim_m_drop(m, plim_m_scratch(m, align_up(STATE * states) + SLACK));
 }
@@ -90,8 +91,8 @@ void plim_cub_merge_sort(plim_machine *m, uint64_t n)
 void plim_cub_unique(plim_machine *m, uint64_t n)
 {
     enum { STATE = 16, COUNTERS = 512, SLACK = 255 };
-    int cc = plim_m_world(m)->cc;
-    uint64_t tile = cc >= 90 ? 9856 : cc == 80 ? 2688 : 640;
+    const plim_world *w = plim_m_world(m);
+    uint64_t tile = plim_world_since(w, 90) ? 9856 : plim_world_is(w, 80) ? 2688 : 640;
     plim_m_drop(m,
                 plim_m_scratch(m, align_up(STATE * tile_states(n, tile)) + COUNTERS + SLACK));
 }

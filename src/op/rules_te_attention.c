@@ -373,14 +373,18 @@ static te_kernel choose_kernel(const plim_call *c)
 {
     enum { AUTO, ONLY_FLASH, ONLY_CUDNN }; /* kernel */
     enum { HOPPER = 90, BLACKWELL = 100 };
-    int cc = plim_m_world(c->m)->cc;
+    const plim_world *w = plim_m_world(c->m);
     bool sizes_differ = plim_m_meta(c->m, plim_arg_tensor(c, 0))->dim[3] !=
                         plim_m_meta(c->m, plim_arg_tensor(c, 2))->dim[3];
     bool deterministic_dropout = plim_arg_float(c, 3, 0) > 0 && plim_arg_int(c, 4, 0);
     switch (sizes_differ ? ONLY_CUDNN : plim_arg_int(c, 5, AUTO)) {
     case ONLY_FLASH: return FLASH;
     case ONLY_CUDNN: return CUDNN;
-    default: return cc < HOPPER || (cc >= BLACKWELL && deterministic_dropout) ? FLASH : CUDNN;
+    default:
+        return !plim_world_since(w, HOPPER) ||
+                       (deterministic_dropout && plim_world_since(w, BLACKWELL))
+                   ? FLASH
+                   : CUDNN;
     }
 }
 

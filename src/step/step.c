@@ -553,7 +553,7 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
         info->loss = r.loss_kind;
         info->loop = r.loop;
         info->keeps = r.keeps;
-        info->sms_matter = plim_m_sms_matter(r.m);
+        info->asked = plim_m_asked(r.m);
         info->ledger = r.ledger;
     }
     return plim_m_status(r.m);

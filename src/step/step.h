@@ -54,7 +54,7 @@ typedef struct plim_step_info {
     const plim_loop *loop; /* the loop that ran, and what it kept */
     unsigned keeps;
     plim_ledger ledger; /* the work of the last step */
-    bool sms_matter;    /* a different number of SMs might give a different tape */
+    plim_asked asked;   /* cards that answer alike give the same tape */
 } plim_step_info;
 
 /* Appends the whole run to the tape; everything lives in `a`.  PLIM_ESHAPE names the layer

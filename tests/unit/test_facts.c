@@ -200,13 +200,92 @@ static void test_runs(void **state)
     close_it(&o);
 }
 
+/* A tape as text, and what its run has asked of the card. */
+typedef struct told_run {
+    plim_arena arena;
+    plim_buf text;
+    plim_asked asked;
+    plim_world world;
+} told_run;
+
+static int put_text(void *to, const char *text, size_t n)
+{
+    plim_buf_add(to, (plim_str){text, n});
+    return 0;
+}
+
+static void tell_run(plim_job *job, const plim_gpu *gpu, told_run *out)
+{
+    plim_graph g;
+    plim_tape t;
+    plim_step_info info;
+    plim_err err = PLIM_ERR_INIT;
+    plim_job_use_card(job, gpu);
+    out->world = job->step.world;
+    plim_buf_init(&out->text, &out->arena);
+    plim_status st = plim_job_graph(job, 0, &out->arena, &g, &err);
+    st = st ? st : plim_job_tape(job, &g, &out->arena, &t, &info, &err);
+    st = st ? st : plim_tape_write(&t, put_text, &out->text, &err);
+    if (st)
+        fail_msg("%s: %s", gpu->name, err.msg);
+    out->asked = info.asked;
+}
+
+/* Cards that answer alike what a run has asked give it to the byte. */
+static void test_asked(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *settings;
+        uint32_t most; /* runs that differ in what they asked */
+    } cases[] = {
+        {"resnet18", "", 3}, /* TF32 or none, and cuBLAS's workspaces */
+        {"resnet18", "autocast=fp16 cudnn_benchmark=true", 3},
+        {"swin_t", "dtype=bf16", 110},
+        {"gpt2", "dtype=bf16", 110},
+        {"smollm2-135m", "dtype=fp16 sequences=padded", 110},
+        {"qwen1.5-moe-a2.7b", "dtype=bf16 mode=infer seq=64", 110},
+        {"pythia-70m", "dtype=bf16 loss=liger", 110},
+        {"smollm2-135m", "quant=nf4 lora=r=8 dtype=bf16", 110},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(cases); i++) {
+        enum { MOST = 200 };
+        static told_run runs[MOST];
+        uint32_t n = 0;
+        open_job o;
+        open_it(&o, cases[i].model, cases[i].settings);
+        for (uint32_t k = 0; k < plim_gpu_count() && n < MOST; k++) {
+            told_run run = {0};
+            const plim_gpu *gpu = plim_gpu_at(k);
+            bool known = false;
+            tell_run(&o.job, gpu, &run);
+            for (uint32_t j = 0; j < n; j++) {
+                if (!plim_asked_alike(&runs[j].asked, &runs[j].world, &run.world))
+                    continue;
+                known = true;
+                if (!plim_str_eq(plim_buf_str(&run.text), plim_buf_str(&runs[j].text)))
+                    fail_msg("%s %s: not on a %s as on one of cc %d with %d SMs",
+                             cases[i].model, cases[i].settings, gpu->name, runs[j].world.cc,
+                             runs[j].world.sms);
+            }
+            if (known)
+                plim_arena_free(&run.arena);
+            else
+                runs[n++] = run;
+        }
+        CHECK(cases[i].model, n && n <= cases[i].most);
+        for (uint32_t j = 0; j < n; j++)
+            plim_arena_free(&runs[j].arena);
+        close_it(&o);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rooms),
-        cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_twice),
-        cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_rooms), cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_twice), cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_asked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
