@@ -58,14 +58,14 @@ static plim_str head_of(plim_bytes file)
     return (plim_str){(const char *)begin.p, (size_t)begin.n};
 }
 
-/* Keys of torch.cuda.memory._snapshot(); nothing else has two of them.
+/* Keys of torch.cuda.memory._snapshot(); nothing else has the first one, or two of the others.
  * src: torch/csrc/cuda/Module.cpp THCPModule_memorySnapshot */
 static bool begins_as_snapshot(plim_str head)
 {
-    static const char *const keys[] = {"segments",   "device_traces", "allocator_settings",
-                                       "total_size", "segment_type",  "allocated_size"};
+    static const char *const keys[] = {"segments", "allocator_settings", "total_size",
+                                       "segment_type", "allocated_size"};
     enum { PROTO = 0x80, TEXT = ' ' };
-    int found = 0;
+    int found = 2 * plim_str_has(head, "device_traces");
     if (head.n < 2 || (uint8_t)head.p[0] != PROTO || (uint8_t)head.p[1] >= TEXT)
         return false;
     for (size_t i = 0; i < PLIM_COUNT(keys); i++)

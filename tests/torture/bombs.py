@@ -190,6 +190,8 @@ RECORDINGS = [
     ("many_stacks", lambda: snapshot(trace=stacks(30_000)), (3, 0, 0), NO_MODEL),
     ("many_frames", lambda: snapshot(trace=[action(i=i, frames=[f]) for i, f in enumerate(frames(100_000, 100_000))]),
      (3, 0, 0), NO_MODEL),
+    ("traces_first", lambda: pickle.dumps({"device_traces": [[action(i=i) for i in range(100_000)]], "segments": []}, 4),
+     (3, 0, 0), NO_MODEL),
     ("wide_event", lambda: snapshot(trace=[action(**{f"k{i}": i for i in range(10_000)})] * 1_000_000),
      (3, 0, 0), NO_MODEL),
     ("nested", lambda: snapshot(trace=[action(frames=nest(frames(64, 9), 1000, 100)), nest([action()], 1000, 100)]),
