@@ -239,16 +239,6 @@ static void cause_optimizer(view *v)
 
 /* ---- lifetimes ------------------------------------------------------------------- */
 
-/* The request of the other side that was the last before this one, of those that both have;
- * PLIM_NONE: none. */
-static uint32_t last_before(const plim_diff_tape *s, uint32_t request)
-{
-    while (request-- > 0)
-        if (s->partner[request] != PLIM_NONE)
-            return s->partner[request];
-    return PLIM_NONE;
-}
-
 /* Whether two requests of a side are in the same phase of the same step; a side that does not
  * tell: in no phase. */
 static bool same_phase(const plim_diff_tape *s, uint32_t one, uint32_t other)
@@ -269,8 +259,8 @@ static bool keeps_longer(const view *v, uint32_t id)
     if (kept == PLIM_NONE)
         return v->y->seen[freed] < v->x->n_seen;
     return v->y->seen[freed] < v->x->seen[kept] &&
-           !same_phase(v->y, freed, last_before(v->x, kept)) &&
-           !same_phase(v->x, kept, last_before(v->y, freed));
+           !same_phase(v->y, freed, v->x->last[kept]) &&
+           !same_phase(v->x, kept, v->y->last[freed]);
 }
 
 static void say_where(view *v, const plim_diff_tape *s, uint32_t request)

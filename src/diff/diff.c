@@ -22,7 +22,8 @@ static plim_status index_requests(plim_diff_tape *s, plim_arena *a, plim_err *er
     s->allocs = fill_none(a, s->tape->n_storages);
     s->frees = fill_none(a, s->tape->n_storages);
     s->seen = PLIM_NEW_N(a, uint32_t, s->requests.n + UINT64_C(1));
-    if (st || !s->allocs || !s->frees || !s->seen)
+    s->last = PLIM_NEW_N(a, uint32_t, s->requests.n + UINT64_C(1));
+    if (st || !s->allocs || !s->frees || !s->seen || !s->last)
         return st ? st : plim_oom(err);
     for (uint32_t i = 0; i < s->requests.n; i++) {
         const plim_request *q = &s->requests.at[i];
@@ -60,6 +61,16 @@ static void part_frees(plim_tape_diff *d)
     }
 }
 
+static void note_last(plim_diff_tape *s)
+{
+    uint32_t last = PLIM_NONE;
+    for (uint32_t i = 0; i < s->requests.n; i++) {
+        s->last[i] = last;
+        if (s->partner[i] != PLIM_NONE)
+            last = s->partner[i];
+    }
+}
+
 /* Both sides from the partners of a. */
 static plim_status pair_sides(plim_tape_diff *d, plim_err *err)
 {
@@ -71,9 +82,12 @@ static plim_status pair_sides(plim_tape_diff *d, plim_err *err)
     plim_status st = pair_storages(&d->a, &d->b, d->arena, err);
     if (!st)
         st = pair_storages(&d->b, &d->a, d->arena, err);
-    if (!st)
-        part_frees(d);
-    return st;
+    if (st)
+        return st;
+    part_frees(d);
+    note_last(&d->a);
+    note_last(&d->b);
+    return PLIM_OK;
 }
 
 /* Aligns with one likeness and, between the partners that it finds, with another. */
