@@ -23,11 +23,6 @@ from check_layers import ROOMS, wing_of
 KNOWN_CIRCLES = [
     {"alloc/alloc.c", "alloc/alloc_async.c", "alloc/alloc_bfc.c", "alloc/alloc_caching.c", "alloc/alloc_none.c",
      "alloc/allocs.c", "alloc/caching_release.c", "alloc/caching_virtual.c", "alloc/chunks.c"},
-    # rules use one another's operations, and the machine records what they do
-    {"op/autocast.c", "op/checkpoint.c", "op/machine.c", "op/machine_args.c",
-     "op/machine_node.c", "op/reduction.c", "op/rules_complex.c", "op/rules_copy.c", "op/rules_index.c",
-     "op/rules_pointwise.c", "op/rules_reduce.c", "op/rules_slice.c", "op/rules_sort.c",
-     "op/rules_view.c"},
     {"optim/ema.c", "optim/lbfgs.c", "optim/matrix.c", "optim/moments.c", "optim/optim.c",
      "optim/part.c", "optim/plain.c", "optim/quantized.c", "optim/sparse.c"},
 ]

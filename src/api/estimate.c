@@ -7,6 +7,7 @@
 #include "base/task.h"
 #include "fit/advice.h"
 #include "fit/verdict.h"
+#include "op/op.h"
 
 typedef struct estimate_result {
     plim_estimate pub;

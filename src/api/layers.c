@@ -1,5 +1,6 @@
 /* layers.c -- plim_layers_run: the output, parameters and cost of each module call. */
 #include "api/api.h"
+#include "op/op.h"
 
 typedef struct layers_result {
     plim_layers pub;

@@ -10,7 +10,7 @@
 
 #include "alloc/sim.h"
 #include "base/idmap.h"
-#include "op/machine.h"
+#include "machine/machine.h"
 
 typedef struct plim_fact_bound {
     uint64_t needs;  /* less is too little */

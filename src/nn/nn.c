@@ -1,5 +1,6 @@
 /* nn.c -- see nn.h. */
 #include "nn/nn.h"
+#include "machine/machine_run.h"
 
 #include <stdio.h>
 

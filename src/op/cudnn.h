@@ -5,7 +5,7 @@
 #ifndef PLIM_CUDNN_H
 #define PLIM_CUDNN_H
 
-#include "op/machine.h"
+#include "machine/machine.h"
 
 typedef enum plim_cudnn_pass {
     PLIM_CUDNN_FORWARD,

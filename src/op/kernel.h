@@ -6,7 +6,8 @@
 #ifndef PLIM_KERNEL_H
 #define PLIM_KERNEL_H
 
-#include "op/machine_args.h"
+#include "machine/machine_args.h"
+#include "op/op.h"
 
 typedef struct plim_kernel {
     const char *name; /* "addmm", "sum.dim_IntList" */

@@ -1,38 +1,8 @@
-/* op.h -- an op rule: one row of ops.def and the function it names.
- *
- * A rule is written as PyTorch executes the op on CUDA in eager mode: it makes the outputs on
- * the abstract machine (machine.h), records the autograd node and saves tensors in it. Shapes,
- * saved tensors, temporaries and their order all follow from running the rule; nothing is
- * stated twice.  The op's cost (MACs, bytes moved) is a second small function, because it is
- * needed separately. */
+/* op.h -- the ops that have a rule: the rows of ops.def, by name, and what they say of a node. */
 #ifndef PLIM_OP_H
 #define PLIM_OP_H
 
-#include "core/graph.h"
-
-struct plim_call;
-struct plim_cost_call;
-
-typedef struct plim_cost {
-    uint64_t macs;  /* multiply-accumulates of matmul-like work, as torchvision counts */
-    uint64_t flops; /* 2 * macs, or one per elementary operation */
-    uint64_t read, written; /* bytes moved if every operand is touched once */
-} plim_cost;
-
-typedef struct plim_op {
-    const char *name;   /* "conv2d", or "mean.dim" for one overload only */
-    const char *schema; /* "input, weight, bias=None, stride=1, ..." */
-    const char *family; /* rules_<family>.c */
-    void (*run)(struct plim_call *c);
-    void (*cost)(const struct plim_cost_call *c, plim_cost *out);
-    const char *doc, *src;
-} plim_op;
-
-/* Whether the node calls the op of that row. */
-static inline bool plim_node_calls(const plim_node *n, const char *op)
-{
-    return n->op && !strcmp(n->op->name, op);
-}
+#include "core/rule.h"
 
 /* Whether it only gives its first argument another shape or type, or, with `bounds`, bounds it
  * (softcapping): what lies between a model's head and its loss. */
@@ -63,11 +33,6 @@ plim_status plim_schema_bind(plim_arena *a, const char *schema, const plim_named
 plim_status plim_op_bind(plim_arena *a, const plim_op *op, const plim_named_arg *given,
                          uint32_t n_given, const plim_arg **args, uint32_t *n_args,
                          plim_err *err);
-
-/* Runs a node's rule on metas alone and writes sizes, strides and dtypes into its output
- * values.  The zoo gets its shapes this way; importers whose files have shapes use it as a
- * check.  PLIM_ESHAPE says what does not fit. */
-plim_status plim_op_infer(plim_graph *g, const plim_node *n, plim_err *err);
 
 /* What the in-place form of an activation changes in what is kept for backward. */
 typedef enum plim_inplace {

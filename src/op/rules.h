@@ -6,7 +6,10 @@
 #ifndef PLIM_RULES_H
 #define PLIM_RULES_H
 
-#include "op/machine_args.h"
+#include "machine/machine_args.h"
+#include "machine/moves.h"
+#include "machine/reduction.h"
+#include "op/op.h"
 
 /* ---- shared helpers ----------------------------------------------------- */
 
@@ -61,17 +64,8 @@ plim_t plim_at_narrow(plim_machine *m, plim_t x, int32_t dim, int64_t length);
 
 /* ---- copy --------------------------------------------------------------- */
 plim_t plim_at_cat(plim_machine *m, const plim_t *in, uint32_t n, int64_t dim);
-plim_t plim_at_contiguous(plim_machine *m, plim_t x);
-plim_t plim_at_clone(plim_machine *m, plim_t x, const plim_meta *layout);
-plim_t plim_at_to(plim_machine *m, plim_t x, plim_dtype t);
 /* A copy of x with the meta `out`, and an autograd node of this kind. */
 plim_t plim_copy_as(plim_machine *m, const plim_grad_fn *fn, plim_t x, const plim_meta *out);
-/* The backward of ops whose gradient is a new contiguous tensor of the input's size in g's
- * dtype: zeros with a part written into them, or g expanded. */
-void plim_backward_fresh(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx);
-/* The backward of ops that pass their gradient on unchanged. */
-void plim_backward_pass(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx);
-
 /* ---- window ------------------------------------------------------------- */
 plim_t plim_at_pad(plim_machine *m, plim_t x, uint32_t n, const int64_t *pad); /* constant */
 
@@ -94,11 +88,6 @@ plim_t plim_real_part(plim_machine *m, plim_t t);
 /* ---- reduce ------------------------------------------------------------- */
 plim_t plim_at_sum(plim_machine *m, plim_t x, uint32_t mask, bool keep);
 plim_t plim_at_mean(plim_machine *m, plim_t x, uint32_t mask); /* keepdim=True */
-plim_t plim_at_sum_to(plim_machine *m, plim_t g, const plim_meta *want);
-/* The buffer that a reduction of x over the dims of `mask` uses on the card, freed at once. */
-void plim_reduce_scratch(plim_machine *m, const plim_meta *x, uint32_t mask);
-/* The same for a reduction to both the minimum and the maximum of all elements. */
-void plim_reduce_pair_scratch(plim_machine *m, const plim_meta *x);
 
 /* ---- index ------------------------------------------------------------------ */
 /* The gradient of a table of that many rows, of which idx chose some: dense. */

@@ -3,56 +3,7 @@
  * src: aten/src/ATen/native/TensorShape.cpp. */
 #include "op/rules.h"
 
-/* ---- gradients of copies -------------------------------------------------- */
-
-void plim_backward_pass(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
-{
-    (void)n;
-    dx[0] = plim_m_ref(m, g[0]);
-}
-
-void plim_backward_fresh(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
-{
-    dx[0] = plim_m_empty_contig(m, plim_m_meta(m, g[0])->dtype, n->in_meta[0].rank,
-                                n->in_meta[0].dim);
-}
-
 /* ---- the same size ----------------------------------------------------- */
-
-static const plim_grad_fn clone_fn = {"CloneBackward0", plim_backward_pass};
-
-plim_t plim_at_clone(plim_machine *m, plim_t x, const plim_meta *layout)
-{
-    const plim_meta *xm = plim_m_meta(m, x);
-    plim_meta out = plim_meta_make(xm->dtype, xm->rank, xm->dim);
-    if (layout)
-        out = *layout;
-    plim_gnode *n = plim_m_node(m, &clone_fn, 1, &x);
-    plim_t y = plim_m_empty(m, &out);
-    plim_m_output(m, n, 0, y);
-    return y;
-}
-
-plim_t plim_at_contiguous(plim_machine *m, plim_t x)
-{
-    return plim_is_contiguous(plim_m_meta(m, x)) ? plim_m_ref(m, x)
-                                                 : plim_at_clone(m, x, NULL);
-}
-
-/* The engine's dtype check converts the gradient back: nothing to do here. */
-static const plim_grad_fn to_copy_fn = {"ToCopyBackward0", plim_backward_pass};
-
-plim_t plim_at_to(plim_machine *m, plim_t x, plim_dtype t)
-{
-    const plim_meta *xm = plim_m_meta(m, x);
-    if (xm->dtype == t)
-        return plim_m_ref(m, x);
-    plim_meta out = plim_meta_like(xm, t);
-    plim_gnode *n = plim_is_float(t) ? plim_m_node(m, &to_copy_fn, 1, &x) : NULL;
-    plim_t y = plim_m_empty(m, &out);
-    plim_m_output(m, n, 0, y);
-    return y;
-}
 
 /* MemoryFormat: 1 contiguous, 2 channels_last, 3 channels_last_3d, 4 preserve
  * (numbering of the export schema). */

@@ -2,46 +2,7 @@
 #include "op/rules.h"
 
 #include "base/fmt.h"
-#include "op/reduction.h"
-
-void plim_reduce_scratch(plim_machine *m, const plim_meta *x, uint32_t mask)
-{
-    plim_m_reduce(m, x, mask, PLIM_PARTIAL_SUM, x->dtype);
-}
-
-/* ---- sum_to ------------------------------------------------------------------------ */
-
-plim_t plim_at_sum_to(plim_machine *m, plim_t g, const plim_meta *want)
-{
-    const plim_meta *gm = plim_m_meta(m, g);
-    int32_t lead = gm->rank - want->rank;
-    uint32_t mask = 0;
-    char a[96], b[96];
-    if (lead < 0) {
-        plim_m_fail(m, PLIM_ESHAPE, "a gradient of %s cannot be summed to %s",
-                    plim_meta_str(gm, a, sizeof a), plim_meta_str(want, b, sizeof b));
-        return 0;
-    }
-    for (int32_t i = 0; i < gm->rank; i++) {
-        if (i < lead || (want->dim[i - lead] == 1 && gm->dim[i] != 1))
-            mask |= 1u << i;
-        else if (want->dim[i - lead] != gm->dim[i]) {
-            plim_m_fail(m, PLIM_ESHAPE, "a gradient of %s cannot be summed to %s",
-                        plim_meta_str(gm, a, sizeof a), plim_meta_str(want, b, sizeof b));
-            return 0;
-        }
-    }
-    plim_meta out = plim_meta_make(gm->dtype, want->rank, want->dim);
-    if (!mask) /* leading dims of 1 at most: a view */
-        return plim_m_alias(m, g, &out);
-    plim_t r = plim_m_empty(m, &out);
-    plim_reduce_scratch(m, gm, mask);
-    if (!lead)
-        return r;
-    plim_t y = plim_m_alias(m, r, &out); /* keepdim, then a view without the leading dims */
-    plim_m_drop(m, r);
-    return y;
-}
+#include "machine/reduction.h"
 
 /* ---- the rules ---------------------------------------------------------------------- */
 
@@ -86,11 +47,6 @@ void plim_kernel_moments(plim_call *c)
     reduce_kernel(c, PLIM_PARTIAL_MOMENTS, PLIM_DTYPE_COUNT);
 }
 void plim_kernel_pair(plim_call *c) { reduce_kernel(c, PLIM_PARTIAL_PAIR, PLIM_DTYPE_COUNT); }
-void plim_reduce_pair_scratch(plim_machine *m, const plim_meta *x)
-{
-    plim_m_reduce(m, x, (1u << x->rank) - 1, PLIM_PARTIAL_PAIR, x->dtype);
-}
-
 /* Small integers and bools are cast to the 64 bits that they are summed in. */
 static void sum_scratch(plim_machine *m, const plim_meta *x, uint32_t mask)
 {

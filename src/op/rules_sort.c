@@ -3,7 +3,7 @@
  * tools/autograd/derivatives.yaml. */
 #include "op/rules.h"
 
-#include "op/reduction.h"
+#include "machine/reduction.h"
 
 /* ---- values and where they stood ------------------------------------------------------- */
 

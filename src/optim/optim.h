@@ -6,7 +6,7 @@
 #ifndef PLIM_OPTIM_H
 #define PLIM_OPTIM_H
 
-#include "op/machine.h"
+#include "machine/machine.h"
 #include "torch/torch.h"
 
 enum { PLIM_OPTIM_MAX_STATES = 9, PLIM_OPTIM_MAX_LISTS = 6 };

@@ -5,6 +5,7 @@
  * a mask are on modules that are called self_attn.
  * src: torch 2.13 torch/distributed/tensor/experimental/_context_parallel; accelerate 1.11
  * big_modeling.py _attach_context_parallel_hooks */
+#include "machine/machine_run.h"
 #include "op/op.h"
 #include "share/share.h"
 

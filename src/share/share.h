@@ -9,7 +9,7 @@
 
 #include "core/graph.h"
 #include "core/region.h"
-#include "op/machine.h"
+#include "machine/machine.h"
 
 typedef enum plim_axis {
 #define PLIM_AXIS(name, divide, alike, doc) PLIM_AXIS_##name,

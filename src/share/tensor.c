@@ -14,6 +14,7 @@
 #include <stdio.h>
 
 #include "base/items.h"
+#include "machine/machine_run.h"
 #include "op/op.h"
 #include "share/share.h"
 

@@ -1,5 +1,6 @@
 /* model.c -- see model.h. */
 #include "step/model.h"
+#include "machine/machine_run.h"
 
 #include "base/json.h"
 #include "base/zip.h"

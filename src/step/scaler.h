@@ -2,7 +2,7 @@
 #ifndef PLIM_STEP_SCALER_H
 #define PLIM_STEP_SCALER_H
 
-#include "op/machine.h"
+#include "machine/machine.h"
 #include "optim/optim.h"
 
 typedef struct plim_scaler {

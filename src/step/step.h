@@ -5,8 +5,8 @@
 #define PLIM_STEP_H
 
 #include "core/graph.h"
-#include "op/machine_run.h"
-#include "op/work.h"
+#include "machine/machine_run.h"
+#include "machine/work.h"
 #include "optim/optim.h"
 #include "share/share.h"
 #include "step/loop.h"

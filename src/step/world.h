@@ -4,7 +4,7 @@
 
 #include "core/tape.h"
 #include "gpu/gpu.h"
-#include "op/machine.h"
+#include "machine/machine.h"
 #include "torch/torch.h"
 
 /* The setting "workspace": whether memory that libraries and kernels take for themselves is

@@ -1,5 +1,5 @@
 /* time.h -- how long a step takes on a card: an estimate from the work of its kernels
- * (op/work.h), the rates of the card, and how near each class of work comes to them
+ * (machine/work.h), the rates of the card, and how near each class of work comes to them
  * (rates.def, fitted by tools/speed.py).
  *
  *     op    max(2 MACs / (peak x e), bytes / (bandwidth x m)) + kernels x launch
@@ -9,7 +9,7 @@
 #define PLIM_TIME_H
 
 #include "gpu/gpu.h"
-#include "op/work.h"
+#include "machine/work.h"
 
 typedef enum plim_time_limit {
     PLIM_TIME_COMPUTATION,

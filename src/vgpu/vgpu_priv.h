@@ -19,7 +19,7 @@
 
 #include "alloc/sim.h"
 #include "gpu/gpu.h"
-#include "op/machine.h"
+#include "machine/machine.h"
 #include "plimsoll_vgpu.h"
 #include "step/world.h"
 #include "torch/torch.h"

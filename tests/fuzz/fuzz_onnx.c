@@ -1,6 +1,7 @@
 /* fuzz_onnx.c -- ONNX models, whatever the probe thinks of them.  An accepted graph is
  * sound, and its rules run; what the file holds can be listed or is refused. */
 #include "import/import.h"
+#include "machine/machine_run.h"
 #include "op/op.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);

@@ -1,6 +1,7 @@
 /* fuzz_pt2.c -- torch.export archives and bare model JSON, whatever the probe
  * thinks of them.  An accepted graph is sound, and its rules run. */
 #include "import/import.h"
+#include "machine/machine_run.h"
 #include "op/op.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);

@@ -13,7 +13,7 @@
  * `otherwise` that no recording needs are errors too. */
 #include "core/tape.h"
 #include "import/import.h"
-#include "op/machine_priv.h"
+#include "machine/machine_priv.h"
 #include "step/step.h"
 
 #include <dirent.h>

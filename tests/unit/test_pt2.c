@@ -8,6 +8,7 @@
 #include "import/import.h"
 #include "import/symexpr.h"
 #include "listing.h"
+#include "machine/machine_run.h"
 #include "op/op.h"
 #include "unit.h"
 

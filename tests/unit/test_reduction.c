@@ -1,6 +1,6 @@
 /* test_reduction.c -- what reductions take on a card beside their results, as PyTorch's CUDA code
  * requested it: tests/golden/cuda/reductions*.txt. */
-#include "op/reduction.h"
+#include "machine/reduction.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "op/machine.h"
+#include "machine/machine.h"
 #include "op/op.h"
 #include "optim/optim.h"
 #include "torch/torch.h"

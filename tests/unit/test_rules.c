@@ -1,8 +1,8 @@
 /* test_rules.c -- every rule and every kernel, called with what no model should have: tensors of rank 0,
  * sizes near 2^63, of 0 and of 1, numbers without sense, the wrong kinds of arguments.  Any answer will
  * do, but for a size that is none; what it looks for is what the sanitizers find (make asan). */
+#include "machine/machine_run.h"
 #include "op/kernel.h"
-#include "op/machine_run.h"
 #include "op/op.h"
 
 #include <stdlib.h>

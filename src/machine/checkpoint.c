@@ -1,19 +1,7 @@
 /* checkpoint.c -- activation checkpointing: regions whose saved tensors are dropped and
  * recomputed in the backward pass.
  * src: torch/utils/checkpoint.py; docs/sources/training-step.md 3. */
-#include "op/machine_priv.h"
-
-/* Represents one region while its nodes live. */
-struct m_frame {
-    uint32_t region;
-    uint32_t nodes; /* not yet released */
-    bool *wanted;   /* of each tensor that its forward would have saved: its node lives */
-    uint32_t n_saves, cap_saves;
-    plim_t *input; /* held for the second forward; owned */
-    uint32_t n_inputs, cap_inputs;
-    plim_t *recomputed; /* tensors it saved, until a node takes them; NULL: not run yet */
-    plim_dtype autocast;
-};
+#include "machine/machine_priv.h"
 
 void plim_m_on_recompute(plim_machine *m, plim_m_recompute recompute,
                          plim_m_recompute_backward recompute_backward, void *ud)
@@ -21,25 +9,6 @@ void plim_m_on_recompute(plim_machine *m, plim_m_recompute recompute,
     m->recompute = recompute;
     m->recompute_backward = recompute_backward;
     m->recompute_ud = ud;
-}
-
-static void frame_free(plim_machine *m, m_frame *f)
-{
-    for (uint32_t i = 0; f->recomputed && i < f->n_saves; i++)
-        plim_m_drop(m, f->recomputed[i]);
-    for (uint32_t i = 0; i < f->n_inputs; i++)
-        plim_m_drop(m, f->input[i]);
-    f->recomputed = NULL;
-    f->n_inputs = f->n_saves = 0;
-}
-
-void plim__frame_unref(plim_machine *m, uint32_t frame)
-{
-    if (frame == PLIM_NONE)
-        return;
-    plim_assert(frame < m->n_frames && m->frames[frame].nodes > 0);
-    if (!--m->frames[frame].nodes)
-        frame_free(m, &m->frames[frame]);
 }
 
 /* ---- forward ------------------------------------------------------------------- */
@@ -73,58 +42,7 @@ void plim_m_region_end(plim_machine *m)
     plim__frame_unref(m, f);
 }
 
-/* A node of the region would have saved a tensor: only its number is recorded. */
-void plim__frame_save(plim_machine *m, m_gnode *n, uint32_t slot)
-{
-    m_frame *f = &m->frames[m->frame];
-    if (!n->save_index && !(n->save_index = PLIM_NEW_N(m->arena, uint32_t, PLIM_MAX_SAVED))) {
-        plim_m_oom(m);
-        return;
-    }
-    if (n->frame == PLIM_NONE) {
-        n->frame = m->frame;
-        f->nodes++;
-        memset(n->save_index, 0xff, PLIM_MAX_SAVED * sizeof *n->save_index);
-    }
-    if (!PLIM_PUSH_ROOM(m->arena, f->wanted, f->n_saves, f->cap_saves)) {
-        plim_m_oom(m);
-        return;
-    }
-    f->wanted[f->n_saves] = true;
-    n->save_index[slot] = f->n_saves++;
-}
-
-/* A node goes that no gradient has reached: what it would have saved is not kept.
- * src: torch/utils/checkpoint.py, frame.weak_holders */
-void plim__frame_forget(plim_machine *m, const m_gnode *n)
-{
-    m_frame *f = &m->frames[n->frame];
-    for (uint32_t i = 0; i < PLIM_MAX_SAVED && !f->recomputed && !n->reentrant; i++)
-        if (n->save_index[i] != PLIM_NONE)
-            f->wanted[n->save_index[i]] = false;
-}
-
 /* ---- the second forward ----------------------------------------------------------- */
-
-/* Rewritten in 2.1: since then the second forward stops after saving the last tensor that the
- * first one saved, and each recomputed tensor is released when it is unpacked; before, all of
- * the region runs, and its tensors live as long as their node.
- * src: torch/utils/checkpoint.py of 2.0.1 and 2.1.2 */
-bool plim__frame_stops_early(const plim_machine *m)
-{
-    return m->world.torch >= PLIM_SINCE_CHECKPOINT_EARLY_STOP;
-}
-
-void plim__frame_resave(plim_machine *m, plim_t t)
-{
-    m_frame *f = &m->frames[m->recomputing];
-    bool itself = m_t(m, t)->moves && !m_t(m, t)->requires_grad; /* else x.detach() */
-    if (m->n_recomputed < f->n_saves && f->wanted[m->n_recomputed])
-        f->recomputed[m->n_recomputed] =
-            itself ? plim_m_ref(m, t) : plim_m_alias(m, t, plim_m_meta(m, t));
-    if (++m->n_recomputed >= f->n_saves && plim__frame_stops_early(m))
-        m->stopped = true;
-}
 
 static void frame_recompute(plim_machine *m, uint32_t frame)
 {

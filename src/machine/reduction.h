@@ -2,7 +2,7 @@
 #ifndef PLIM_REDUCTION_H
 #define PLIM_REDUCTION_H
 
-#include "op/machine.h"
+#include "machine/machine.h"
 
 /* What a thread hands on to the next: a partial result. */
 typedef enum plim_partial {
@@ -18,5 +18,10 @@ typedef enum plim_partial {
  * them, and frees it. */
 void plim_m_reduce(plim_machine *m, const plim_meta *x, uint32_t mask, plim_partial partial,
                    plim_dtype out);
+
+/* The buffer that a reduction of x over the dims of `mask` uses on the card, freed at once. */
+void plim_reduce_scratch(plim_machine *m, const plim_meta *x, uint32_t mask);
+/* The same for a reduction to both the minimum and the maximum of all elements. */
+void plim_reduce_pair_scratch(plim_machine *m, const plim_meta *x);
 
 #endif

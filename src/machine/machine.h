@@ -15,9 +15,9 @@
 #ifndef PLIM_MACHINE_H
 #define PLIM_MACHINE_H
 
+#include "core/rule.h"
 #include "core/tape.h"
-#include "op/op.h"
-#include "op/work.h"
+#include "machine/work.h"
 #include "torch/torch.h"
 
 typedef uint32_t plim_t;

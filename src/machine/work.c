@@ -1,13 +1,13 @@
 /* work.c -- see work.h. */
-#include "op/work.h"
+#include "machine/work.h"
 
-#include "op/machine_priv.h"
+#include "machine/machine_priv.h"
 
 const char *plim_work_name(plim_work_class c)
 {
     static const char *const names[] = {
 #define WORK(id, doc) #id,
-#include "op/work.def"
+#include "machine/work.def"
 #undef WORK
     };
     return (unsigned)c < PLIM_COUNT(names) ? names[c] : "";

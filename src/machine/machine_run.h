@@ -3,7 +3,7 @@
 #ifndef PLIM_MACHINE_RUN_H
 #define PLIM_MACHINE_RUN_H
 
-#include "op/machine.h"
+#include "machine/machine.h"
 
 /* Runs one graph node.  value[] holds handles by value id and receives the node's outputs. A
  * node without a rule gets new outputs with the metas that the file gives. */
@@ -27,5 +27,10 @@ struct plim_split *plim_m_backward_input(plim_machine *m, plim_t root, plim_t gr
 void plim_m_backward_params(plim_machine *m, struct plim_split *s, plim_m_visit visit,
                             void *ud);
 uint32_t plim_m_unknown_ops(const plim_machine *m);
+
+/* Runs a node's rule on metas alone and writes sizes, strides and dtypes into its output
+ * values.  The zoo gets its shapes this way; importers whose files have shapes use it as a
+ * check.  PLIM_ESHAPE says what does not fit. */
+plim_status plim_op_infer(plim_graph *g, const plim_node *n, plim_err *err);
 
 #endif

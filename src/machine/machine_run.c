@@ -1,10 +1,10 @@
 /* machine_run.c -- runs the nodes of a graph: see machine_run.h. */
-#include "op/machine_run.h"
+#include "machine/machine_run.h"
 
 #include <limits.h>
 
-#include "op/machine_args.h"
-#include "op/machine_priv.h"
+#include "machine/machine_args.h"
+#include "machine/machine_priv.h"
 
 /* ---- running a graph node ----------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* machine_args.c -- see machine_args.h. */
-#include "op/machine_args.h"
+#include "machine/machine_args.h"
 
 static const plim_arg *arg_at(const plim_call *c, uint32_t slot)
 {

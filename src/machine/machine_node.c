@@ -1,5 +1,5 @@
 /* machine_node.c -- records autograd nodes: see machine.h. */
-#include "op/machine_priv.h"
+#include "machine/machine_priv.h"
 
 /* ---- autograd nodes ----------------------------------------------------- */
 
@@ -35,60 +35,6 @@ static uint32_t gnode_new(plim_machine *m, uint32_t n_in)
     n->released = n->reentrant = false;
     n->held = 0;
     return m_handle(id, n->generation);
-}
-
-void plim__gnode_drop_saved(plim_machine *m, m_gnode *n)
-{
-    for (uint32_t i = 0; i < PLIM_MAX_SAVED; i++) {
-        plim_t t = n->pub.saved[i];
-        n->pub.saved[i] = 0;
-        plim_m_drop(m, t);
-    }
-}
-
-void plim__gnode_release(plim_machine *m, m_gnode *n)
-{
-    uint32_t view_op = n->view_op, frame = n->frame;
-    n->released = true;
-    if (frame != PLIM_NONE)
-        plim__frame_forget(m, n);
-    plim__gnode_drop_saved(m, n);
-    n->view_op = n->frame = PLIM_NONE;
-    plim__frame_unref(m, frame);
-    plim__gnode_unref(m, view_op);
-}
-
-/* Chains are as long as the model is deep, so they are not released recursively. */
-void plim__gnode_unref(plim_machine *m, uint32_t id)
-{
-    if (id == PLIM_NONE)
-        return;
-    plim_assert(m_n(m, id)->refs > 0);
-    if (--m_n(m, id)->refs)
-        return;
-    if (!PLIM_PUSH_ROOM(m->arena, m->dying, m->n_dying, m->cap_dying)) {
-        plim_m_oom(m);
-        return;
-    }
-    m->dying[m->n_dying++] = id;
-    if (m->n_dying > 1)
-        return; /* the loop below, in an outer call, will handle it */
-    for (uint32_t k = 0; k < m->n_dying; k++) {
-        id = m->dying[k];
-        m_gnode *n = m_n(m, id);
-        plim__gnode_release(m, n);
-        plim_m_drop(m, n->held);
-        for (uint32_t i = 0; i < n->pub.n_in; i++)
-            plim__gnode_unref(m, n->pub.next[i].node);
-        if (n->pub.leaf) {
-            m_t(m, n->pub.leaf)->acc = PLIM_NONE;
-            plim_m_drop(m, n->pub.leaf);
-        }
-        n->next_free = m->free_gnode;
-        n->generation++;
-        m->free_gnode = m_index(id);
-    }
-    m->n_dying = 0;
 }
 
 /* The AccumulateGrad node of a leaf: it owns the leaf, and lives as long as an edge leads to it.

@@ -4,7 +4,7 @@
  * intermediate node, it keeps the gradients that come in there; the second starts from these.  All
  * saved tensors live until then.
  * src: torch 2.13 torch/distributed/pipelining/_backward.py */
-#include "op/machine_priv.h"
+#include "machine/machine_priv.h"
 
 /* A node where ways to the input and to parameters part. */
 typedef struct intermediate {

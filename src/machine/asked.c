@@ -1,5 +1,5 @@
 /* asked.c -- what the rules ask of the card, and so the cards on which a run is the same: see machine.h. */
-#include "op/machine.h"
+#include "machine/machine.h"
 
 #include <limits.h>
 

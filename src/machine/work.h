@@ -11,7 +11,7 @@
 
 typedef enum plim_work_class {
 #define WORK(id, doc) PLIM_WORK_##id,
-#include "op/work.def"
+#include "machine/work.def"
 #undef WORK
     PLIM_WORK_CLASSES
 } plim_work_class;

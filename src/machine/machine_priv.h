@@ -1,11 +1,10 @@
 /* machine_priv.h -- the machine's own tables, and the functions that its files call in one
- * another.  Included by machine.c, machine_node.c, machine_run.c, engine.c, engine_split.c,
- * checkpoint.c, autocast.c, wrapper.c and work.c, and by no other file of src (tools/check_layers.py). */
+ * another. */
 #ifndef PLIM_MACHINE_PRIV_H
 #define PLIM_MACHINE_PRIV_H
 
-#include "op/machine_run.h"
-#include "op/work.h"
+#include "machine/machine_run.h"
+#include "machine/work.h"
 
 enum { TENSOR_PAGE = 64, GNODE_PAGE = 64, MAX_PAGES = 1 << 16 };
 enum { HANDLES = TENSOR_PAGE * MAX_PAGES };
@@ -48,7 +47,17 @@ typedef struct m_gnode {
     uint32_t generation;
 } m_gnode;
 
-typedef struct m_frame m_frame; /* checkpoint.c */
+/* One region of a checkpoint while its nodes live. */
+typedef struct m_frame {
+    uint32_t region;
+    uint32_t nodes; /* not yet released */
+    bool *wanted;   /* of each tensor that its forward would have saved: its node lives */
+    uint32_t n_saves, cap_saves;
+    plim_t *input; /* held for the second forward; owned */
+    uint32_t n_inputs, cap_inputs;
+    plim_t *recomputed; /* tensors it saved, until a node takes them; NULL: not run yet */
+    plim_dtype autocast;
+} m_frame;
 
 /* What the op that is running has done so far: see work.h. */
 typedef struct m_work {
@@ -196,11 +205,13 @@ void plim__tell_tape(plim_machine *m, plim_event e);
 /* The tape's row for t's storage, or NULL. */
 plim_storage *plim__tape_row(const plim_machine *m, plim_t t);
 
-/* ---- machine_node.c ------------------------------------------------------- */
+/* ---- lifetimes.c ---------------------------------------------------------- */
 
+void plim__storage_unref(plim_machine *m, uint32_t s);
 void plim__gnode_unref(plim_machine *m, uint32_t id);
 void plim__gnode_release(plim_machine *m, m_gnode *n); /* drops its saved tensors */
 void plim__gnode_drop_saved(plim_machine *m, m_gnode *n);
+void plim__frame_unref(plim_machine *m, uint32_t frame);
 
 /* ---- engine.c ------------------------------------------------------------- */
 
@@ -233,13 +244,14 @@ void plim__work_row(plim_machine *m, plim_work row);
 void plim__work_end(plim_machine *m, const plim_op *op, uint64_t read, uint64_t out,
                     bool inplace);
 
-/* ---- checkpoint.c --------------------------------------------------------- */
+/* ---- frames.c ------------------------------------------------------------- */
 
-void plim__frame_unref(plim_machine *m, uint32_t frame);
 void plim__frame_save(plim_machine *m, m_gnode *n, uint32_t slot);
-void plim__frame_forget(plim_machine *m, const m_gnode *n);
 bool plim__frame_stops_early(const plim_machine *m);
 void plim__frame_resave(plim_machine *m, plim_t t);
+
+/* ---- checkpoint.c --------------------------------------------------------- */
+
 void plim__frame_unpack(plim_machine *m, m_gnode *n);
 
 #endif

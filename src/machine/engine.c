@@ -3,9 +3,9 @@
  * and docs/sources/training-step.md 2. */
 #include <stdlib.h>
 
-#include "op/machine_priv.h"
-#include "op/machine_run.h"
-#include "op/rules.h"
+#include "machine/machine_priv.h"
+#include "machine/machine_run.h"
+#include "machine/moves.h"
 
 enum { MAX_INPUTS = 256 };
 

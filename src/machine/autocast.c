@@ -1,7 +1,7 @@
 /* autocast.c -- torch.autocast: which ops cast their arguments, and the cache of
  * cast parameters.  src: docs/sources/training-step.md 5; ATen/autocast_mode.cpp. */
-#include "op/machine_priv.h"
-#include "op/rules.h"
+#include "machine/machine_priv.h"
+#include "machine/moves.h"
 
 enum { LOWER = 1, F32, WIDEST };
 
@@ -13,7 +13,7 @@ static int autocast_class(const char *name, int torch)
     } rows[] = {
 #define PLIM_AUTOCAST(how, name) {name, how, 0},
 #define PLIM_AUTOCAST_SINCE(since, how, name) {name, how, PLIM_SINCE_##since},
-#include "op/autocast.def"
+#include "machine/autocast.def"
 #undef PLIM_AUTOCAST_SINCE
 #undef PLIM_AUTOCAST
     };

@@ -1,31 +1,5 @@
 /* machine.c -- tensors, storages and the machine's settings: see machine.h. */
-#include "op/machine_priv.h"
-
-#include <stdio.h>
-
-/* ---- errors ------------------------------------------------------------- */
-
-void plim_m_fail(plim_machine *m, plim_status code, const char *fmt, ...)
-{
-    if (m->st)
-        return;
-    char buf[200];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(buf, sizeof buf, fmt, ap);
-    va_end(ap);
-    m->st = plim_fail(m->err, code, m->where, "%s", buf);
-}
-
-void plim_m_oom(plim_machine *m)
-{
-    if (!m->st)
-        m->st = plim_oom(m->err);
-}
-
-bool plim_m_bad(const plim_machine *m) { return m->st != PLIM_OK; }
-plim_status plim_m_status(const plim_machine *m) { return m->st; }
-void plim_m_clear_error(plim_machine *m) { m->st = PLIM_OK; }
+#include "machine/machine_priv.h"
 
 /* ---- pools -------------------------------------------------------------- */
 
@@ -186,20 +160,6 @@ static uint32_t storage_new(plim_machine *m, const plim_meta *meta, plim_storage
     return s;
 }
 
-static void storage_unref(plim_machine *m, uint32_t s)
-{
-    if (s == PLIM_NONE)
-        return;
-    m_storage *x = m_s(m, s);
-    plim_assert(x->refs > 0);
-    if (--x->refs)
-        return;
-    if (m->tape && !m->st && x->tape != PLIM_NONE && !plim_tape_free_storage(m->tape, x->tape))
-        plim_m_oom(m);
-    x->tape = m->free_storage;
-    m->free_storage = s;
-}
-
 /* ---- tensors ------------------------------------------------------------ */
 
 /* Once the machine has failed, rules go on with tensors that could not be made.  They count dimensions
@@ -249,36 +209,6 @@ int plim_m_sms(plim_machine *m, int *threads_per_sm)
 }
 plim_asked plim_m_asked(const plim_machine *m) { return m->asked; }
 bool plim_m_is_wrapped(const plim_machine *m, plim_t t) { return m_t(m, t)->wrapped; }
-
-plim_t plim_m_ref(plim_machine *m, plim_t t)
-{
-    if (t)
-        m_t(m, t)->refs++;
-    return t;
-}
-
-void plim_m_drop(plim_machine *m, plim_t t)
-{
-    if (!t)
-        return;
-    m_tensor *x = m_t(m, t);
-    plim_assert(x->refs > 0);
-    if (--x->refs)
-        return;
-    uint32_t gnode = x->gnode, storage = x->storage;
-    plim_t grad = x->grad, base = x->base, values = x->values, indices = x->indices;
-    x->acc = m->free_tensor;
-    x->gnode = x->storage = PLIM_NONE;
-    x->generation++;
-    m->free_tensor = m_index(t);
-    /* PyTorch releases the TensorImpl's autograd meta first, then its storage */
-    plim__gnode_unref(m, gnode);
-    plim_m_drop(m, grad);
-    storage_unref(m, storage);
-    plim_m_drop(m, base); /* it is not a view, nor are the parts sparse: one level deep */
-    plim_m_drop(m, values);
-    plim_m_drop(m, indices);
-}
 
 plim_t plim__tensor_fresh(plim_machine *m, const plim_meta *meta, plim_storage row)
 {
@@ -567,7 +497,7 @@ void plim_m_set_data(plim_machine *m, plim_t leaf, plim_t t)
     x->storage = t ? m_t(m, t)->storage : PLIM_NONE;
     if (x->storage != PLIM_NONE)
         m_s(m, x->storage)->refs++;
-    storage_unref(m, old);
+    plim__storage_unref(m, old);
 }
 
 plim_t plim_m_detached(plim_machine *m, plim_t t)

@@ -1,5 +1,5 @@
 /* wrapper.c -- what wrappers of a model need of the machine: see machine.h. */
-#include "op/machine_priv.h"
+#include "machine/machine_priv.h"
 
 /* ---- storages that are resized ----------------------------------------------------- */
 

@@ -4,7 +4,7 @@
  * need a buffer and semaphores.  An input of more bytes than 32 bits can address is reduced in
  * parts, whose results need a place of their own if the result's type cannot hold them.
  * src: aten/src/ATen/native/cuda/Reduce.cuh (1.13 to 2.14), ATen/TensorIterator.cpp; docs/sources/workspaces.md 5 */
-#include "op/reduction.h"
+#include "machine/reduction.h"
 
 /* ---- axes ------------------------------------------------------------------------ */
 
@@ -254,4 +254,14 @@ void plim_m_reduce(plim_machine *m, const plim_meta *x, uint32_t mask, plim_part
             m, plim_sat_mul(r.bytes, count_elements(&whole, whole.reduced, whole.n)));
     reduce_parts(&r, whole);
     plim_m_drop(m, kept);
+}
+
+void plim_reduce_scratch(plim_machine *m, const plim_meta *x, uint32_t mask)
+{
+    plim_m_reduce(m, x, mask, PLIM_PARTIAL_SUM, x->dtype);
+}
+
+void plim_reduce_pair_scratch(plim_machine *m, const plim_meta *x)
+{
+    plim_m_reduce(m, x, (1u << x->rank) - 1, PLIM_PARTIAL_PAIR, x->dtype);
 }

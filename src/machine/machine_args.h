@@ -2,7 +2,7 @@
 #ifndef PLIM_MACHINE_ARGS_H
 #define PLIM_MACHINE_ARGS_H
 
-#include "op/machine.h"
+#include "machine/machine.h"
 
 typedef struct plim_call {
     plim_machine *m;
