@@ -7,8 +7,7 @@
  * a room uses symbols of the rooms only that it may include (ROOMS in check_layers.py),
    whatever header declares them, and a wing none of another wing.
 
-KNOWN_CIRCLES holds what broke the first rule when it was written down, and should only
-become shorter.  Prints one line a violation; exit 1 if there is one, 77
+Prints one line a violation; exit 1 if there is one, 77
 (skipped) without nm.
 """
 
@@ -19,13 +18,7 @@ import sys
 
 from check_layers import ROOMS, wing_of
 
-# of files: a circle is known if all its files are in one of these
-KNOWN_CIRCLES = [
-    {"alloc/alloc.c", "alloc/alloc_async.c", "alloc/alloc_bfc.c", "alloc/alloc_caching.c", "alloc/alloc_none.c",
-     "alloc/allocs.c", "alloc/caching_release.c", "alloc/caching_virtual.c", "alloc/chunks.c"},
-    {"optim/ema.c", "optim/lbfgs.c", "optim/matrix.c", "optim/moments.c", "optim/optim.c",
-     "optim/part.c", "optim/plain.c", "optim/quantized.c", "optim/sparse.c"},
-]
+
 def read_symbols(objects):
     """The object that defines each global symbol, and what each object leaves undefined."""
     out = subprocess.run(["nm", "-A", "-P", *objects], check=True, capture_output=True,
@@ -96,8 +89,7 @@ def check(root, build):
             elif target not in ROOMS[room] | {room}:
                 yield f"{user}: new edge {room} -> {target}: {symbol} is of {owner}"
     for circle in find_circles(edges):
-        if not any(circle <= known for known in KNOWN_CIRCLES):
-            yield f"new circle: {describe(circle, edges)}"
+        yield f"circle: {describe(circle, edges)}"
 
 
 def main():

@@ -165,7 +165,13 @@ void plim__release_cached(caching *c);
  * in use. */
 void plim__collect_garbage(caching *c);
 
-/* ---- alloc_caching.c ------------------------------------------------------- */
+/* ---- caching_free.c ---------------------------------------------------------- */
+
+/* Returns a block to its pool, merged with its neighbours. */
+void plim__put_back(caching *c, uint32_t b);
+
+/* Queues one event on each stream that used the block. */
+void plim__queue_events(caching *c, uint32_t b);
 
 /* Completes the frees whose streams have finished. */
 void plim__process_events(caching *c);

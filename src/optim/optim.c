@@ -42,17 +42,6 @@ static uint32_t optim_place(const plim_optim_spec *spec, plim_str name)
     return i;
 }
 
-static double optim_value(const plim_optim_spec *spec, plim_str name)
-{
-    uint32_t i = optim_place(spec, name);
-    return i < spec->n_options ? spec->option[i].value : 0;
-}
-
-double plim_optim_option(const plim_optim_spec *spec, const char *name)
-{
-    return optim_value(spec, plim_str_of(name));
-}
-
 static void optim_defaults(plim_optim_spec *s)
 {
     plim_str rest = plim_str_of(s->optim->defaults), key, value;
@@ -206,7 +195,7 @@ int plim_optim_steady_steps(const plim_optim_spec *spec)
 /* Whether a feature named in a row's `since` is used. */
 static bool asked_for(const plim_optim_spec *s, plim_str name)
 {
-    double v = optim_value(s, name);
+    double v = plim_optim_value(s, name);
     return plim_str_is(name, "all") ||
            (plim_str_is(name, "fused") && s->impl == PLIM_IMPL_FUSED) || v < 0 || v > 0;
 }

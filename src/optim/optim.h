@@ -88,6 +88,7 @@ plim_status plim_optim_parse(plim_str text, plim_optim_spec *out, plim_err *err)
 plim_status plim_ema_parse(plim_str text, plim_optim_spec *out, plim_err *err);
 /* An option's value, as given or by default. */
 double plim_optim_option(const plim_optim_spec *spec, const char *name);
+double plim_optim_value(const plim_optim_spec *spec, plim_str name);
 
 /* Number of steps after which memory no longer grows. */
 int plim_optim_steady_steps(const plim_optim_spec *spec);

@@ -1,6 +1,19 @@
 /* part.c -- see part.h. */
 #include "optim/part.h"
 
+double plim_optim_value(const plim_optim_spec *spec, plim_str name)
+{
+    for (uint32_t i = 0; i < spec->n_options; i++)
+        if (plim_str_eq(spec->option[i].name, name))
+            return spec->option[i].value;
+    return 0;
+}
+
+double plim_optim_option(const plim_optim_spec *spec, const char *name)
+{
+    return plim_optim_value(spec, plim_str_of(name));
+}
+
 bool plim_optim_on(const plim_optim_run *r, const char *option)
 {
     double v = plim_optim_option(r->spec, option);
@@ -24,6 +37,20 @@ plim_optim_param *plim_optim_next(plim_optim_run *r, uint32_t *i)
             return p;
     }
     return NULL;
+}
+
+bool plim_optim_sparse(const plim_optim_run *r, const plim_optim_param *p)
+{
+    return plim_m_values(r->m, plim_m_grad(r->m, p->leaf)) != 0;
+}
+
+bool plim_optim_any_sparse(plim_optim_run *r)
+{
+    const plim_optim_param *p;
+    for (uint32_t i = 0; (p = plim_optim_next(r, &i));)
+        if (plim_optim_sparse(r, p))
+            return true;
+    return false;
 }
 
 /* ---- tensors ----------------------------------------------------------------------- */

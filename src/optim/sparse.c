@@ -7,20 +7,6 @@
 #include "op/rules.h"
 #include "optim/part.h"
 
-bool plim_optim_sparse(const plim_optim_run *r, const plim_optim_param *p)
-{
-    return plim_m_values(r->m, plim_m_grad(r->m, p->leaf)) != 0;
-}
-
-bool plim_optim_any_sparse(plim_optim_run *r)
-{
-    const plim_optim_param *p;
-    for (uint32_t i = 0; (p = plim_optim_next(r, &i));)
-        if (plim_optim_sparse(r, p))
-            return true;
-    return false;
-}
-
 /* ---- tensors of the rows that are left ---------------------------------------------- */
 
 typedef struct rows {
