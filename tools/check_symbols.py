@@ -5,13 +5,16 @@
    symbol that the next one defines.  A wing is looked at by itself, and so are the files
    of a room that has wings;
  * a room uses symbols of the rooms only that it may include (ROOMS in check_layers.py),
-   whatever header declares them, and a wing none of another wing.
+   whatever header declares them, and a wing none of another wing;
+ * what only one file uses is static there, and nothing is left that nobody uses: other files
+   are those of the library, the program and the tests, and include/ is for everybody.
 
 Prints one line a violation; exit 1 if there is one, 77
 (skipped) without nm.
 """
 
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -64,6 +67,23 @@ def describe(circle, edges):
                      if owner in circle)
 
 
+def read_words(root):
+    """All words of what is not the library, and of the headers that users have."""
+    words = set()
+    for folder in "include", "cli", "tests", "bench", "tools", "src/vgpu", "src/live":
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in (".c", ".cpp", ".h", ".def", ".py"):
+                words.update(re.findall(r"plim_\w+", path.read_text(encoding="utf-8")))
+    return words
+
+
+def check_lonely(root, sources, defined, used):
+    elsewhere = {symbol for symbols in used.values() for symbol in symbols}
+    lonely = {s for s, path in defined.items() if path in sources and s not in elsewhere}
+    for symbol in sorted(lonely - read_words(root) if lonely else ()):
+        yield f"{sources[defined[symbol]]}: {symbol} is used by no other file: make it static, or delete it"
+
+
 def check(root, build):
     src = root / "src"
     objects_at = build / "CMakeFiles/plim_objects.dir/src"
@@ -88,6 +108,7 @@ def check(root, build):
                 yield f"{user}: new edge {wing} -> {other}: {symbol} is of {owner}"
             elif target not in ROOMS[room] | {room}:
                 yield f"{user}: new edge {room} -> {target}: {symbol} is of {owner}"
+    yield from check_lonely(root, sources, defined, used)
     for circle in find_circles(edges):
         yield f"circle: {describe(circle, edges)}"
 

@@ -127,14 +127,16 @@ static plim_status most_alloc(plim_alloc *h, uint64_t bytes, uint16_t stream, ui
     return answer_request(h, i, bytes, size, out, err);
 }
 
+static const plim_allocator async_most;
+
 static plim_status most_create(plim_arena *a, const plim_alloc_options *o, plim_alloc **out,
                                plim_err *err)
 {
-    return create_pool(a, o, &plim_allocator_async_most, out, err);
+    return create_pool(a, o, &async_most, out, err);
 }
 
 /* Not in the list: nobody has it. */
-const plim_allocator plim_allocator_async_most = {
+static const plim_allocator async_most = {
     .name = "cudaMallocAsync, at most",
     .doc = "a pool that uses memory again for requests of the same size only",
     .src = "an upper bound of our own",
@@ -158,7 +160,7 @@ const plim_allocator plim_allocator_async = {
         "cudaMallocAsync, reserved memory, free pieces and the point at which memory runs "
         "out are estimates.",
     .least = &plim_allocator_none,
-    .most = &plim_allocator_async_most,
+    .most = &async_most,
     .create = async_create,
     .alloc = async_alloc,
     .release = plim__chunks_release,

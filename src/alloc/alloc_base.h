@@ -80,6 +80,6 @@ static inline void plim_stat_down(plim_stat *s, uint64_t n)
 plim_text plim_alloc_size_text(uint64_t n);
 
 extern const plim_allocator plim_allocator_caching, plim_allocator_none, plim_allocator_bfc,
-    plim_allocator_async, plim_allocator_async_most;
+    plim_allocator_async;
 
 #endif

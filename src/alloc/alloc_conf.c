@@ -75,7 +75,7 @@ static bool parse_digits(plim_str s, uint64_t *out)
     return s.n > 0;
 }
 
-plim_status plim_alloc_conf_bad(plim_str key, plim_str value, const char *want, plim_err *err)
+static plim_status fail_value(plim_str key, plim_str value, const char *want, plim_err *err)
 {
     return plim_fail(err, PLIM_EUSAGE, 0, "allocator setting '%.*s' is '%.*s', not %s",
                      SHOWN(key), SHOWN(value), want);
@@ -83,7 +83,7 @@ plim_status plim_alloc_conf_bad(plim_str key, plim_str value, const char *want, 
 
 static plim_status bad_value(conf_reader *r, const char *want)
 {
-    return plim_alloc_conf_bad(r->key, r->value, want, r->err);
+    return fail_value(r->key, r->value, want, r->err);
 }
 
 #define MOST_MIB (1ull << 40) /* 1 EiB, the limit of PyTorch's own sizes */
@@ -93,7 +93,7 @@ plim_status plim_alloc_conf_mib(plim_str key, plim_str value, uint64_t least, ui
 {
     uint64_t v = 0;
     if (!parse_digits(value, &v))
-        return plim_alloc_conf_bad(key, value, "a number of MiB", err);
+        return fail_value(key, value, "a number of MiB", err);
     if (v < least)
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "allocator setting '%.*s' is %" PRIu64
@@ -115,7 +115,7 @@ static plim_status read_mib(conf_reader *r, uint64_t least, uint64_t *out)
 plim_status plim_alloc_conf_bool(plim_str key, plim_str value, bool *out, plim_err *err)
 {
     if (!plim_str_is(value, "True") && !plim_str_is(value, "False"))
-        return plim_alloc_conf_bad(key, value, "True or False", err);
+        return fail_value(key, value, "True or False", err);
     *out = value.p[0] == 'T';
     return PLIM_OK;
 }
@@ -123,7 +123,7 @@ plim_status plim_alloc_conf_bool(plim_str key, plim_str value, bool *out, plim_e
 plim_status plim_alloc_conf_share(plim_str key, plim_str value, double *out, plim_err *err)
 {
     if (!plim_parse_double(value, out) || !(*out > 0 && *out <= 1))
-        return plim_alloc_conf_bad(key, value, "above 0 and at most 1", err);
+        return fail_value(key, value, "above 0 and at most 1", err);
     return PLIM_OK;
 }
 
@@ -311,8 +311,7 @@ static plim_status take_value(plim_str key, plim_str *text, plim_str *value, pli
     size_t n = end ? (size_t)(end - text->p) + 1 : text->n;
     *value = trim_blanks((plim_str){text->p, n});
     *text = (plim_str){text->p + n, text->n - n};
-    return cut_at(text, ',').n ? plim_alloc_conf_bad(key, *value, "followed by a comma", err)
-                               : PLIM_OK;
+    return cut_at(text, ',').n ? fail_value(key, *value, "followed by a comma", err) : PLIM_OK;
 }
 
 plim_status plim_alloc_conf_pair(plim_str *text, plim_str *key, plim_str *value, plim_err *err)

@@ -71,6 +71,5 @@ plim_status plim_alloc_conf_bool(plim_str key, plim_str value, bool *out, plim_e
 plim_status plim_alloc_conf_share(plim_str key, plim_str value, double *out, plim_err *err);
 plim_status plim_alloc_conf_mib(plim_str key, plim_str value, uint64_t least, uint64_t *out,
                                 plim_err *err);
-plim_status plim_alloc_conf_bad(plim_str key, plim_str value, const char *want, plim_err *err);
 
 #endif

@@ -53,36 +53,7 @@ void plim_buf_repeat(plim_buf *b, const char *z, uint64_t times);
 void plim_buf_printf(plim_buf *b, const char *fmt, ...) PLIM_PRINTF(2, 3);
 plim_str plim_buf_str(const plim_buf *b); /* never NULL: "" if nothing was added */
 
-/* ---- tables -------------------------------------------------------------- */
-
-/* Columns two spaces apart, as wide as their widest cell on a terminal.
- *
- *     plim_table_init(&t, a, "lrr");          left, right, right
- *     plim_table_cell(&t, "layer");           cells row by row, then
- *     ...                                     plim_table_rule(&t) after a row
- *     plim_table_write(&t, &buf);
- */
-enum { PLIM_TABLE_COLUMNS = 16 };
-
-typedef struct plim_table {
-    plim_arena *arena;
-    char align[PLIM_TABLE_COLUMNS]; /* 'l' or 'r' */
-    uint32_t columns;
-    uint32_t indent; /* spaces before each line */
-    bool ascii;      /* rules of '-', not of U+2500 */
-    plim_str *cells; /* p == NULL: a rule, in column 0 */
-    uint32_t n_cells, cap_cells;
-    bool bad;
-} plim_table;
-
-void plim_table_init(plim_table *t, plim_arena *a, const char *align);
-void plim_table_cell(plim_table *t, const char *fmt, ...) PLIM_PRINTF(2, 3);
-void plim_table_str(plim_table *t, plim_str s); /* borrowed */
-/* A line across; a row that is not full is filled with empty cells first. */
-void plim_table_rule(plim_table *t);
-void plim_table_end_row(plim_table *t); /* fills the row with empty cells */
-/* PLIM_ENOMEM if the arena was full at any time. */
-plim_status plim_table_write(plim_table *t, plim_buf *out, plim_err *err);
+/* ---- width --------------------------------------------------------------- */
 
 /* Columns that UTF-8 text takes on a terminal: none for a combining mark, two for a wide East
  * Asian character, one for a byte that is not valid UTF-8. */

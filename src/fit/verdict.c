@@ -49,7 +49,8 @@ bool plim_fit_alike(const plim_job *job, const plim_gpu *other, const plim_asked
            a.usual == b.usual && a.high == b.high;
 }
 
-uint64_t plim_fit_margin(const plim_job *job, uint64_t reserved)
+/* What a tape does not show of a run: see margin in job.h. */
+static uint64_t margin_of(const plim_job *job, uint64_t reserved)
 {
     return reserved / 100 * job->margin;
 }
@@ -58,7 +59,7 @@ uint64_t plim_fit_margin(const plim_job *job, uint64_t reserved)
 static uint64_t leave_margin(const plim_job *job, uint64_t room)
 {
     uint64_t most = room / (100 + job->margin) * 100;
-    while (room && most + 1 + plim_fit_margin(job, most + 1) <= room)
+    while (room && most + 1 + margin_of(job, most + 1) <= room)
         most++;
     return PLIM_MAX(most, PLIM_MIN(room, 1));
 }
@@ -252,9 +253,8 @@ static void combine_sizes(const plim_job *job, plim_verdict *v, const size_run *
     v->sim = runs[USUAL].sim;
     v->reserved = PLIM_MIN(PLIM_MAX(v->sim.peak_reserved, v->reserved_low), v->reserved_high);
     v->device_low = plim_sat_add(v->reserved_low, v->context.low);
-    v->device_high =
-        plim_sat_add(plim_sat_add(v->reserved_high, plim_fit_margin(job, v->reserved_high)),
-                     v->context.high);
+    v->device_high = plim_sat_add(
+        plim_sat_add(v->reserved_high, margin_of(job, v->reserved_high)), v->context.high);
     if (v->searched && card && job->gpu->memory_bytes > v->device_high) {
         v->search = job->gpu->memory_bytes - v->device_high;
         v->device_high = job->gpu->memory_bytes;
@@ -264,8 +264,8 @@ static void combine_sizes(const plim_job *job, plim_verdict *v, const size_run *
         return;
     }
     v->needed_low = plim_sat_add(v->needed_low, v->context.low);
-    v->needed_high = plim_sat_add(plim_sat_add(needed_high, plim_fit_margin(job, needed_high)),
-                                  v->context.high);
+    v->needed_high =
+        plim_sat_add(plim_sat_add(needed_high, margin_of(job, needed_high)), v->context.high);
 }
 
 plim_status plim_verdict_of(const plim_job *job, const plim_tape *t, unsigned what,

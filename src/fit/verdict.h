@@ -18,8 +18,6 @@ uint64_t plim_fit_tight_room(const plim_job *job);
 bool plim_fit_alike(const plim_job *job, const plim_gpu *other, const plim_asked *asked);
 /* Of the job's card and settings; all 0: unknown. */
 plim_gpu_context plim_fit_context(const plim_job *job);
-/* What a tape does not show of a run: see margin in job.h. */
-uint64_t plim_fit_margin(const plim_job *job, uint64_t reserved);
 
 /* Simulates a tape on the job's card with `room` bytes for the allocator; 0: no limit.
  * `what` are PLIM_SIM_... flags. */

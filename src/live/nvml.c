@@ -121,7 +121,8 @@ static const struct {
     {999, "the driver met an internal error"},
 };
 
-const char *plim_nvml_error(int code)
+/* What a return code means, a static sentence. */
+static const char *explain_code(int code)
 {
     for (size_t i = 0; i < PLIM_COUNT(errors); i++)
         if (errors[i].code == code)
@@ -187,7 +188,7 @@ static void read_memory(const plim_nvml *n, plim_reading *r, plim_live_device *d
     } else if (code == NOT_SUPPORTED && !d->mig)
         read_unified(r, d);
     else
-        d->trouble = plim_nvml_error(code);
+        d->trouble = explain_code(code);
 }
 
 /* ---- processes ------------------------------------------------------------------------------ */
@@ -383,7 +384,7 @@ static void read_device(const plim_nvml *n, plim_reading *r, unsigned index)
     d->driver = "nvidia";
     int code = n->handle(index, &h);
     if (code != OK || !h) {
-        d->trouble = plim_nvml_error(code ? code : 999);
+        d->trouble = explain_code(code ? code : 999);
         return;
     }
     read_names(n, r, d, h);
@@ -437,7 +438,7 @@ void plim_nvml_read(const plim_nvml *n, plim_reading *r)
     uint32_t first = r->n_processes;
     int code = n->count(&count);
     if (code != OK) {
-        plim_reading_note(r, plim_nvml_error(code));
+        plim_reading_note(r, explain_code(code));
         return;
     }
     read_versions(n, r);
@@ -490,12 +491,12 @@ static void open_nvml(void *state, const plim_live_options *o, plim_arena *a,
     }
     int code = s->nvml.init();
     if (code != OK) {
-        look->found = plim_nvml_error(code);
+        look->found = explain_code(code);
         return;
     }
     s->ready = true;
     code = s->nvml.count(&count);
-    look->found = code     ? plim_nvml_error(code)
+    look->found = code     ? explain_code(code)
                   : !count ? "the driver is loaded and has no GPU"
                            : NULL;
 }

@@ -67,7 +67,5 @@ const char *plim_nvml_bind(plim_nvml *nvml, void *(*find)(void *ud, const char *
                            void *ud);
 /* Reads all devices.  Nothing that the library answers is trusted. */
 void plim_nvml_read(const plim_nvml *nvml, plim_reading *r);
-/* What a return code means, a static sentence. */
-const char *plim_nvml_error(int code);
 
 #endif

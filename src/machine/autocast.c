@@ -23,7 +23,7 @@ static int autocast_class(const char *name, int torch)
     return 0;
 }
 
-bool plim_m_autocasting(const plim_machine *m) { return m->autocast != PLIM_DTYPE_COUNT; }
+static bool is_autocasting(const plim_machine *m) { return m->autocast != PLIM_DTYPE_COUNT; }
 
 void plim_m_autocast(plim_machine *m, plim_dtype t)
 {
@@ -77,13 +77,12 @@ static plim_t autocast_cast(plim_machine *m, plim_t t, plim_dtype to)
 
 plim_t plim_m_autocast_f32(plim_machine *m, plim_t t)
 {
-    return plim_m_autocasting(m) ? autocast_cast(m, t, PLIM_F32) : plim_m_ref(m, t);
+    return is_autocasting(m) ? autocast_cast(m, t, PLIM_F32) : plim_m_ref(m, t);
 }
 
 plim_dtype plim_m_autocast_out(const plim_machine *m, plim_t t)
 {
-    return plim_m_autocasting(m) && autocast_applies(m, t) ? PLIM_F32
-                                                           : plim_m_meta(m, t)->dtype;
+    return is_autocasting(m) && autocast_applies(m, t) ? PLIM_F32 : plim_m_meta(m, t)->dtype;
 }
 
 static void autocast_widen(plim_machine *m, plim_dtype *widest, plim_t t)
@@ -97,7 +96,7 @@ static void autocast_widen(plim_machine *m, plim_dtype *widest, plim_t t)
 uint32_t plim__autocast_args(plim_machine *m, const plim_node *n, plim_t *value, m_cast *undo,
                              uint32_t max)
 {
-    int how = plim_m_autocasting(m) ? autocast_class(n->op->name, m->world.torch) : 0;
+    int how = is_autocasting(m) ? autocast_class(n->op->name, m->world.torch) : 0;
     plim_dtype to = how == LOWER ? m->autocast : how == F32 ? PLIM_F32 : PLIM_DTYPE_COUNT;
     uint32_t done = 0, id;
     for (uint32_t i = 0; how == WIDEST && i < n->n_args; i++)

@@ -212,7 +212,6 @@ bool plim_m_would_record(const plim_machine *m, uint32_t n, const plim_t *inputs
 /* Everything from here on runs as under torch.autocast(dtype).  PLIM_DTYPE_COUNT ends the
  * region and drops the cached casts of parameters. */
 void plim_m_autocast(plim_machine *m, plim_dtype t);
-bool plim_m_autocasting(const plim_machine *m);
 /* t in fp32 under autocast, else t; owned.  For ops called by other ops: the arguments of a
  * graph node are cast before its rule runs (autocast.def). */
 plim_t plim_m_autocast_f32(plim_machine *m, plim_t t);

@@ -237,9 +237,10 @@ void plim__autocast_undo(plim_machine *m, plim_t *value, const m_cast *undo, uin
 
 /* ---- work.c --------------------------------------------------------------- */
 
-uint64_t plim__work_bytes(const plim_machine *m, plim_t t); /* 0: not on the card */
-void plim__work_row(plim_machine *m, plim_work row);
-/* The op that ran, NULL without a rule, has read and made so many bytes; in place: changed
+uint64_t plim__work_bytes(
+    const plim_machine *m,
+    plim_t
+        t); /* The op that ran, NULL without a rule, has read and made so many bytes; in place: changed
  * `out` bytes. */
 void plim__work_end(plim_machine *m, const plim_op *op, uint64_t read, uint64_t out,
                     bool inplace);

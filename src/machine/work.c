@@ -13,7 +13,8 @@ const char *plim_work_name(plim_work_class c)
     return (unsigned)c < PLIM_COUNT(names) ? names[c] : "";
 }
 
-plim_work_class plim_work_of_family(const char *family)
+/* The class of an op that multiplies nothing. */
+static plim_work_class class_of_family(const char *family)
 {
     static const struct {
         const char *family;
@@ -57,7 +58,8 @@ uint64_t plim__work_bytes(const plim_machine *m, plim_t t)
     return plim_meta_bytes(&m_t(m, t)->meta, &bytes) ? bytes : 0;
 }
 
-void plim__work_row(plim_machine *m, plim_work row)
+/* 0: not on the card */
+static void add_row(plim_machine *m, plim_work row)
 {
     plim_ledger *l = m->ledger;
     if (!PLIM_PUSH_ROOM(l->arena, l->rows, l->n, l->cap)) {
@@ -73,10 +75,10 @@ void plim__work_row(plim_machine *m, plim_work row)
 void plim_m_work_rest(plim_machine *m, plim_work_class klass)
 {
     if (m->ledger && m->work.written)
-        plim__work_row(m, (plim_work){.klass = (uint8_t)klass,
-                                      .known = true,
-                                      .kernels = m->work.kernels,
-                                      .bytes = plim_sat_mul(m->work.written, 2)});
+        add_row(m, (plim_work){.klass = (uint8_t)klass,
+                               .known = true,
+                               .kernels = m->work.kernels,
+                               .bytes = plim_sat_mul(m->work.written, 2)});
     m->work = (m_work){0};
 }
 
@@ -84,10 +86,10 @@ void plim_m_work_bytes(plim_machine *m, plim_work_class klass, uint32_t kernels,
                        uint64_t bytes)
 {
     if (m->ledger && bytes)
-        plim__work_row(m, (plim_work){.klass = (uint8_t)klass,
-                                      .known = true,
-                                      .kernels = kernels,
-                                      .bytes = bytes});
+        add_row(m, (plim_work){.klass = (uint8_t)klass,
+                               .known = true,
+                               .kernels = kernels,
+                               .bytes = bytes});
 }
 
 /* Views and bookkeeping start no kernel: they have neither new bytes nor products. */
@@ -96,19 +98,19 @@ void plim__work_end(plim_machine *m, const plim_op *op, uint64_t read, uint64_t 
 {
     const m_work *w = &m->work;
     if (w->written || w->product || inplace) {
-        plim_work_class klass = w->product ? (plim_work_class)w->klass
-                                           : plim_work_of_family(op ? op->family : NULL);
+        plim_work_class klass =
+            w->product ? (plim_work_class)w->klass : class_of_family(op ? op->family : NULL);
         uint64_t temporary = w->written > out ? w->written - out : 0;
         if (klass == PLIM_WORK_index) /* only the chosen rows are read */
             read = PLIM_MIN(read, w->written);
         uint64_t bytes =
             plim_sat_add(plim_sat_add(read, inplace ? out : w->written), temporary);
-        plim__work_row(m, (plim_work){.klass = (uint8_t)klass,
-                                      .dtype = w->dtype,
-                                      .known = op != NULL,
-                                      .kernels = PLIM_MAX(w->kernels, 1),
-                                      .macs = w->macs,
-                                      .bytes = bytes});
+        add_row(m, (plim_work){.klass = (uint8_t)klass,
+                               .dtype = w->dtype,
+                               .known = op != NULL,
+                               .kernels = PLIM_MAX(w->kernels, 1),
+                               .macs = w->macs,
+                               .bytes = bytes});
     }
     m->work = (m_work){0};
 }

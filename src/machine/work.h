@@ -36,7 +36,4 @@ typedef struct plim_ledger {
     const char *untimed; /* what takes time beside the rows, as a reason; NULL: nothing */
 } plim_ledger;
 
-/* The class of an op that multiplies nothing. */
-plim_work_class plim_work_of_family(const char *family);
-
 #endif

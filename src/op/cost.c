@@ -3,7 +3,8 @@
  * rules); everything else costs FLOPs only. */
 #include "op/rules.h"
 
-const plim_meta *plim_cost_in(const plim_cost_call *c, uint32_t slot)
+/* NULL: absent. */
+static const plim_meta *cost_input(const plim_cost_call *c, uint32_t slot)
 {
     if (slot >= c->node->n_args || c->node->args[slot].kind != PLIM_ARG_VALUE)
         return NULL;
@@ -39,19 +40,19 @@ void plim_cost_pointwise(const plim_cost_call *c, plim_cost *out)
 
 void plim_cost_reduce(const plim_cost_call *c, plim_cost *out)
 {
-    out->flops = cost_numel(plim_cost_in(c, 0));
+    out->flops = cost_numel(cost_input(c, 0));
 }
 
 /* mean, variance, scale and shift: about five operations per element */
 void plim_cost_norm(const plim_cost_call *c, plim_cost *out)
 {
-    out->flops = plim_sat_mul(cost_numel(plim_cost_in(c, 0)), 5);
+    out->flops = plim_sat_mul(cost_numel(cost_input(c, 0)), 5);
 }
 
 /* Each output uses Cin/groups * k inputs: the weight's numel over Cout. */
 void plim_cost_conv(const plim_cost_call *c, plim_cost *out)
 {
-    const plim_meta *w = plim_cost_in(c, 1);
+    const plim_meta *w = cost_input(c, 1);
     if (w && w->rank > 2 && w->dim[0] > 0)
         set_macs(out, plim_sat_mul(c->out_numel, cost_numel(w) / (uint64_t)w->dim[0]));
 }
@@ -59,7 +60,7 @@ void plim_cost_conv(const plim_cost_call *c, plim_cost *out)
 /* Transposed: each input contributes to Cout/groups * k outputs. */
 void plim_cost_conv_transpose(const plim_cost_call *c, plim_cost *out)
 {
-    const plim_meta *x = plim_cost_in(c, 0), *w = plim_cost_in(c, 1);
+    const plim_meta *x = cost_input(c, 0), *w = cost_input(c, 1);
     if (x && w && w->rank > 2 && w->dim[0] > 0)
         set_macs(out, plim_sat_mul(cost_numel(x), cost_numel(w) / (uint64_t)w->dim[0]));
 }
@@ -71,30 +72,30 @@ static void cost_inner(const plim_cost_call *c, const plim_meta *a, plim_cost *o
 }
 void plim_cost_linear(const plim_cost_call *c, plim_cost *out)
 {
-    cost_inner(c, plim_cost_in(c, 0), out);
+    cost_inner(c, cost_input(c, 0), out);
 }
 /* A product with all rows of the weight, of which a scalar is left. */
 void plim_cost_linear_loss(const plim_cost_call *c, plim_cost *out)
 {
-    const plim_meta *w = plim_cost_in(c, 1);
+    const plim_meta *w = cost_input(c, 1);
     if (w && w->rank == 2)
-        set_macs(out, plim_sat_mul(cost_numel(plim_cost_in(c, 0)),
-                                   (uint64_t)PLIM_MAX(w->dim[0], 0)));
+        set_macs(out,
+                 plim_sat_mul(cost_numel(cost_input(c, 0)), (uint64_t)PLIM_MAX(w->dim[0], 0)));
 }
 void plim_cost_matmul(const plim_cost_call *c, plim_cost *out)
 {
-    cost_inner(c, plim_cost_in(c, 0), out);
+    cost_inner(c, cost_input(c, 0), out);
 }
 /* Two products of the size of the result. */
 void plim_cost_hada_weight(const plim_cost_call *c, plim_cost *out)
 {
-    const plim_meta *a = plim_cost_in(c, 0);
+    const plim_meta *a = cost_input(c, 0);
     if (a && a->rank == 2)
         set_macs(out, plim_sat_mul(2 * (uint64_t)PLIM_MAX(a->dim[1], 0), c->out_numel));
 }
 void plim_cost_addmm(const plim_cost_call *c, plim_cost *out)
 {
-    cost_inner(c, plim_cost_in(c, 1), out);
+    cost_inner(c, cost_input(c, 1), out);
 }
 
 /* The product of the sizes of all letters, as if contracted in one step. */
@@ -126,7 +127,7 @@ void plim_cost_einsum(const plim_cost_call *c, plim_cost *out)
 /* Each weight matrix is used once per step of each sequence. */
 void plim_cost_rnn(const plim_cost_call *c, plim_cost *out)
 {
-    const plim_meta *x = plim_cost_in(c, 0);
+    const plim_meta *x = cost_input(c, 0);
     uint64_t weights = 0;
     if (c->node->n_args < 3 || c->node->args[2].kind != PLIM_ARG_VALUES || !x || !x->rank)
         return;
@@ -154,7 +155,7 @@ void plim_cost_pool(const plim_cost_call *c, plim_cost *out)
 /* q k^T and p v: B H Sq Sk (D + Dv) */
 void plim_cost_sdpa(const plim_cost_call *c, plim_cost *out)
 {
-    const plim_meta *q = plim_cost_in(c, 0), *k = plim_cost_in(c, 1), *v = plim_cost_in(c, 2);
+    const plim_meta *q = cost_input(c, 0), *k = cost_input(c, 1), *v = cost_input(c, 2);
     if (!q || !k || !v || q->rank < 3 || k->rank < 3 || v->rank < 3)
         return;
     uint64_t rows = cost_numel(q) / (uint64_t)PLIM_MAX(plim_dim_at(q, -1), 1);
@@ -175,7 +176,7 @@ void plim_cost_cp_attention(const plim_cost_call *c, plim_cost *out)
 /* The sequence is the first dimension. */
 void plim_cost_megatron_attention(const plim_cost_call *c, plim_cost *out)
 {
-    const plim_meta *q = plim_cost_in(c, 0), *k = plim_cost_in(c, 1);
+    const plim_meta *q = cost_input(c, 0), *k = cost_input(c, 1);
     if (q && k && k->rank) /* scores, and sums of values */
         set_macs(out, plim_sat_mul(plim_sat_add(cost_numel(q), cost_numel(c->out)),
                                    (uint64_t)k->dim[0]));
@@ -184,7 +185,7 @@ void plim_cost_megatron_attention(const plim_cost_call *c, plim_cost *out)
 /* Each row is multiplied with the weight of one of the experts. */
 void plim_cost_megatron_grouped(const plim_cost_call *c, plim_cost *out)
 {
-    const plim_meta *x = plim_cost_in(c, 0);
+    const plim_meta *x = cost_input(c, 0);
     if (x && c->out->rank)
         set_macs(out, plim_sat_mul(cost_numel(x), (uint64_t)c->out->dim[c->out->rank - 1]));
 }
@@ -212,7 +213,7 @@ static void cost_bytes(const plim_graph *g, const plim_node *n, plim_cost *out)
  * the result are those that a view would have. */
 static bool is_view(const plim_cost_call *c)
 {
-    const plim_meta *x = plim_cost_in(c, 0), *y = c->out;
+    const plim_meta *x = cost_input(c, 0), *y = c->out;
     int64_t stride[PLIM_MAX_RANK];
     if (!x || !y || x->dtype != y->dtype || !plim_view_strides(x, y->rank, y->dim, stride))
         return false;

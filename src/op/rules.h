@@ -56,8 +56,6 @@ plim_t plim_at_unsqueeze(plim_machine *m, plim_t x, int32_t dim);
 plim_t plim_at_squeeze(plim_machine *m, plim_t x, int32_t dim);
 /* A view of x with the meta `out`, and an autograd node of this kind. */
 plim_t plim_view_as(plim_machine *m, const plim_grad_fn *fn, plim_t x, const plim_meta *out);
-/* g.reshape(dims) inside a backward: a view, or a copy if there is no such view. */
-plim_t plim_grad_reshape(plim_machine *m, plim_t g, const plim_meta *like);
 
 /* ---- slice -------------------------------------------------------------- */
 plim_t plim_at_narrow(plim_machine *m, plim_t x, int32_t dim, int64_t length);
@@ -117,7 +115,6 @@ plim_t plim_at_coalesce(plim_machine *m, plim_t t, plim_rows *left);
 /* ---- matmul ------------------------------------------------------------- */
 plim_t plim_at_matmul(plim_machine *m, plim_t a, plim_t b);
 plim_t plim_at_linear(plim_machine *m, plim_t x, plim_t weight, plim_t bias);
-plim_t plim_at_bmm(plim_machine *m, plim_t a, plim_t b);
 
 /* ---- attention ---------------------------------------------------------- */
 typedef enum plim_sdpa { /* numbered as at::SDPBackend */
@@ -170,7 +167,6 @@ typedef struct plim_cost_call {
     const plim_meta *out; /* output 0 */
     uint64_t out_numel;
 } plim_cost_call;
-const plim_meta *plim_cost_in(const plim_cost_call *c, uint32_t slot); /* NULL: absent */
 
 void plim_cost_none(const plim_cost_call *c,
                     plim_cost *out); /* moves bytes, computes nothing */

@@ -138,13 +138,13 @@ static plim_t record_bmm(plim_machine *m, const plim_grad_fn *fn, plim_t a, plim
     return y;
 }
 
-plim_t plim_at_bmm(plim_machine *m, plim_t a, plim_t b)
+static plim_t multiply_batches(plim_machine *m, plim_t a, plim_t b)
 {
     return record_bmm(m, &bmm_fn, a, b);
 }
 void plim_run_bmm(plim_call *c)
 {
-    plim_ret(c, plim_at_bmm(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1)));
+    plim_ret(c, multiply_batches(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1)));
 }
 
 /* ---- mv, dot ------------------------------------------------------------------- */
@@ -358,7 +358,7 @@ static plim_t matmul_batched(plim_machine *m, plim_t a, plim_t b)
         return 0;
     }
     plim_t x = matmul_operand(m, a, &batch), y = matmul_operand(m, b, &batch);
-    plim_t p = plim_at_bmm(m, x, y);
+    plim_t p = multiply_batches(m, x, y);
     int64_t dim[PLIM_MAX_RANK];
     memcpy(dim, batch.dim, sizeof dim);
     if (plim_m_bad(m))
@@ -608,7 +608,7 @@ static plim_t sumproduct_pair(plim_machine *m, plim_t a, plim_t b, uint32_t sum)
             back[d] = n;
         }
     plim_t x = pair_operand(m, a, &p, left), y = pair_operand(m, b, &p, right);
-    plim_t product3 = plim_at_bmm(m, x, y), seen = plim_at_view(m, product3, rank, size);
+    plim_t product3 = multiply_batches(m, x, y), seen = plim_at_view(m, product3, rank, size);
     plim_t r = plim_at_permute(m, seen, back);
     plim_t all[] = {seen, product3, y, x, b, a};
     for (size_t i = 0; i < PLIM_COUNT(all); i++)

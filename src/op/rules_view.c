@@ -4,7 +4,8 @@
 
 /* ---- gradients of views ---------------------------------------------------- */
 
-plim_t plim_grad_reshape(plim_machine *m, plim_t g, const plim_meta *like)
+/* g.reshape(dims) inside a backward: a view, or a copy if there is no such view. */
+static plim_t reshape_gradient(plim_machine *m, plim_t g, const plim_meta *like)
 {
     plim_meta out = *like;
     out.dtype = plim_m_meta(m, g)->dtype;
@@ -17,7 +18,7 @@ plim_t plim_grad_reshape(plim_machine *m, plim_t g, const plim_meta *like)
 /* view, reshape, flatten: g.reshape(old size) */
 static void view_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
-    dx[0] = plim_grad_reshape(m, g[0], &n->in_meta[0]);
+    dx[0] = reshape_gradient(m, g[0], &n->in_meta[0]);
 }
 static const plim_grad_fn view_fn = {"ViewBackward0", view_backward};
 

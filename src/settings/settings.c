@@ -54,7 +54,8 @@ plim_str plim_setting_word(plim_setting_id id, int n)
     return word_at(plim_setting_rows[id].words, n);
 }
 
-bool plim_setting_of(const plim_setting_row *row, const char *command)
+/* Does this command ("estimate") take the setting? */
+static bool is_taken(const plim_setting_row *row, const char *command)
 {
     return find_word(row->commands, plim_str_of(command)) > 0;
 }
@@ -514,7 +515,7 @@ void plim_settings_write(plim_jw *w, const plim_settings *s, const char *command
 {
     plim_jw_object(w);
     for (int i = 0; i < PLIM_SETTING_COUNT; i++) {
-        if (command && !plim_setting_of(&plim_setting_rows[i], command))
+        if (command && !is_taken(&plim_setting_rows[i], command))
             continue;
         plim_jw_key(w, plim_setting_rows[i].key);
         write_value(w, s, (plim_setting_id)i);

@@ -18,7 +18,8 @@ static uint64_t common_multiple(uint64_t a, uint64_t b)
     return plim_sat_mul(a / x, b);
 }
 
-int64_t plim_mg_expert_cards(const plim_graph *g)
+/* That share out the experts and the features of each. */
+static int64_t count_expert_cards(const plim_graph *g)
 {
     return PLIM_MAX(g->expert_ranks, 1) * PLIM_MAX(g->expert_parts, 1);
 }
@@ -28,7 +29,7 @@ plim_mg_place plim_mg_place_of(const plim_graph *g, const plim_share *s, int64_t
                                bool expert)
 {
     int64_t tp = s->size[PLIM_AXIS_tp], all = plim_share_data_parts(s),
-            cards = plim_mg_expert_cards(g);
+            cards = count_expert_cards(g);
     return expert ? (plim_mg_place){(data_part * tp + s->at[PLIM_AXIS_tp]) / cards,
                                     PLIM_MAX(all * tp / cards, 1)}
                   : (plim_mg_place){data_part, all};
@@ -36,7 +37,7 @@ plim_mg_place plim_mg_place_of(const plim_graph *g, const plim_share *s, int64_t
 
 bool plim_mg_check_experts(plim_shared *x)
 {
-    int64_t cards = plim_mg_expert_cards(x->g),
+    int64_t cards = count_expert_cards(x->g),
             all = plim_share_parts(x) * x->share->size[PLIM_AXIS_tp];
     if (all % cards)
         plim_m_fail(x->m, PLIM_EUSAGE,

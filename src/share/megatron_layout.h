@@ -22,8 +22,6 @@ typedef struct plim_mg_place {
     int64_t at, of;
 } plim_mg_place;
 
-/* That share out the experts and the features of each. */
-int64_t plim_mg_expert_cards(const plim_graph *g);
 /* The place of a part of the data, of a rank's experts or of the rest of its model. */
 plim_mg_place plim_mg_place_of(const plim_graph *g, const plim_share *s, int64_t data_part,
                                bool expert);

@@ -192,7 +192,9 @@ void plim_adapter_keep(plim_adapting *ad, const plim_node *node)
         ad->n.st = plim_oom(ad->n.err);
 }
 
-uint32_t plim_adapter_move(plim_adapting *ad, const plim_node *node)
+/* Keeps a node with one result, which a new value holds: the old one will be that of a later
+ * node.  Returns the new value. */
+static uint32_t move_node(plim_adapting *ad, const plim_node *node)
 {
     plim_graph *g = ad->n.g;
     plim_value v = g->values[node->outs[0]];
@@ -267,7 +269,7 @@ uint32_t plim_adapter_call_base(plim_adapting *ad, uint32_t x)
         if (node + 1 < ad->last)
             plim_adapter_keep(ad, node);
     }
-    return ad->n.st ? PLIM_NONE : plim_adapter_move(ad, ad->last - 1);
+    return ad->n.st ? PLIM_NONE : move_node(ad, ad->last - 1);
 }
 
 /* What is to be known of the call of the nodes [first, last) before it is rewritten. */
@@ -451,7 +453,7 @@ uint32_t plim_adapter_embed(plim_adapting *ad, const plim_node *first, const pli
     plim_nn *n = &ad->n;
     for (const plim_node *node = first; node + 1 < last; node++)
         plim_adapter_keep(ad, node);
-    uint32_t x = plim_adapter_move(ad, last - 1);
+    uint32_t x = move_node(ad, last - 1);
     n->scope = first->scope;
     return ad->run.checkpointed ? NN_OP(n, "aten.requires_grad_.default", ARG_T("self", x))
                                 : x;

@@ -117,9 +117,6 @@ bool plim_adapter_embeds(const plim_node *n); /* with a table of the model */
 /* Makes the node take the value `is` where it took `was`. */
 void plim_adapter_replace(plim_adapting *ad, plim_node *node, uint32_t was, uint32_t is);
 void plim_adapter_keep(plim_adapting *ad, const plim_node *node);
-/* Keeps a node with one result, which a new value holds: the old one will be that of a later
- * node.  Returns the new value. */
-uint32_t plim_adapter_move(plim_adapting *ad, const plim_node *node);
 /* The call [first, last) of the module that embeds the tokens: its result, a new value. */
 uint32_t plim_adapter_embed(plim_adapting *ad, const plim_node *first, const plim_node *last);
 

@@ -74,7 +74,8 @@ plim_status plim__vgpu_serve(plim_vgpu *d, const plim_storage *what, uint16_t st
     return PLIM_OK;
 }
 
-vgpu_slot *plim__vgpu_slot(plim_vgpu *d, uint32_t block, plim_err *err)
+/* The slot of a live block; NULL: it is none. */
+static vgpu_slot *find_slot(plim_vgpu *d, uint32_t block, plim_err *err)
 {
     if (block < d->n_slots && d->slots[block].block != PLIM_NONE)
         return &d->slots[block];
@@ -84,7 +85,7 @@ vgpu_slot *plim__vgpu_slot(plim_vgpu *d, uint32_t block, plim_err *err)
 
 plim_status plim__vgpu_take_back(plim_vgpu *d, uint32_t i, plim_err *err)
 {
-    const vgpu_slot *s = plim__vgpu_slot(d, i, err);
+    const vgpu_slot *s = find_slot(d, i, err);
     if (!s)
         return PLIM_EUSAGE;
     d->line_now = s->line;
@@ -141,7 +142,7 @@ plim_status plim_vgpu_record_stream(plim_vgpu *d, uint32_t block, uint16_t strea
 {
     PLIM_REQUIRE(d, err);
     pthread_mutex_lock(&d->lock);
-    const vgpu_slot *s = plim__vgpu_slot(d, block, err);
+    const vgpu_slot *s = find_slot(d, block, err);
     plim_status st = s ? plim_alloc_record_stream(d->h, s->block, stream, err) : PLIM_EUSAGE;
     if (!st && s->storage != PLIM_NONE)
         plim__vgpu_tape_event(d, (plim_event){.id = s->storage,
@@ -246,7 +247,7 @@ plim_status plim_vgpu_label(plim_vgpu *d, uint32_t block, plim_category category
     if ((unsigned)category >= PLIM_CAT_COUNT)
         return plim_fail(err, PLIM_EUSAGE, 0, "unknown category %d", (int)category);
     pthread_mutex_lock(&d->lock);
-    const vgpu_slot *s = plim__vgpu_slot(d, block, err);
+    const vgpu_slot *s = find_slot(d, block, err);
     if (s && s->storage != PLIM_NONE) {
         plim_storage *on_tape = &d->tape.storages[s->storage];
         const char *role = name && *name ? plim__vgpu_word(d, name) : NULL;

@@ -166,12 +166,9 @@ void plim__vgpu_count(plim_vgpu *d, bool request, uint32_t line);
 void plim__vgpu_attempt_failed(plim_vgpu *d, uint32_t line, uint64_t bytes);
 /* The attempt to report: the one that ended well, or the last. */
 const vgpu_attempt *plim__vgpu_attempt(const plim_vgpu *d);
-plim_status plim__vgpu_note(plim_vgpu *d, const char *line, const char *what, plim_err *err);
 
 /* ---- vgpu_memory.c ----------------------------------------------------------- */
 
-/* The slot of a live block; NULL: it is none. */
-vgpu_slot *plim__vgpu_slot(plim_vgpu *d, uint32_t block, plim_err *err);
 /* *out: the block; PLIM_VGPU_NONE: the card is out of memory. */
 plim_status plim__vgpu_serve(plim_vgpu *d, const plim_storage *what, uint16_t stream,
                              const plim_vgpu_tag *tag, uint32_t *out, plim_err *err);

@@ -226,7 +226,7 @@ plim_status plim_vgpu_mark(plim_vgpu *d, int step, plim_phase phase, const char 
     return PLIM_OK;
 }
 
-plim_status plim__vgpu_note(plim_vgpu *d, const char *line, const char *what, plim_err *err)
+static plim_status note_line(plim_vgpu *d, const char *line, const char *what, plim_err *err)
 {
     uint32_t i;
     const char *l = plim__vgpu_word(d, line), *w = plim__vgpu_word(d, what);
@@ -249,7 +249,7 @@ plim_status plim_vgpu_note(plim_vgpu *d, const char *line, const char *what, pli
     PLIM_REQUIRE(d, err);
     PLIM_REQUIRE(what, err);
     pthread_mutex_lock(&d->lock);
-    plim_status st = plim__vgpu_note(d, line, what, err);
+    plim_status st = note_line(d, line, what, err);
     pthread_mutex_unlock(&d->lock);
     return st;
 }

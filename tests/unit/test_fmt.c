@@ -191,44 +191,6 @@ static void test_width(void **state)
     CHECK("an overlong slash is two bytes", plim_text_width(PLIM_STR("\xc0\xaf")) == 2);
 }
 
-static void test_table(void **state)
-{
-    (void)state;
-    plim_arena a = PLIM_ARENA_INIT;
-    plim_table t;
-    plim_buf b;
-    plim_buf_init(&b, &a);
-    plim_table_init(&t, &a, "lrl");
-    t.indent = 2;
-    plim_table_cell(&t, "layer");
-    plim_table_cell(&t, "bytes");
-    plim_table_cell(&t, "note");
-    plim_table_rule(&t);
-    plim_table_cell(&t, "caf\xc3\xa9");
-    plim_table_cell(&t, "%d", 1234567);
-    plim_table_str(&t, PLIM_STR("x"));
-    plim_table_cell(&t, "b");
-    CHECK("written", plim_table_write(&t, &b, NULL) == PLIM_OK);
-#define RULE "\xe2\x94\x80\xe2\x94\x80\xe2\x94\x80\xe2\x94\x80\xe2\x94\x80"
-    CHECK_STR("a row that is not full ends where its text ends", b.p,
-              "  layer    bytes  note\n"
-              "  " RULE RULE RULE RULE "\n"
-              "  caf\xc3\xa9   1234567  x\n"
-              "  b\n");
-    plim_arena_free(&a);
-
-    a.fail_after = 3;
-    a.calls = 0;
-    plim_table_init(&t, &a, "l");
-    for (int i = 0; i < 100; i++)
-        plim_table_cell(&t, "%d", i);
-    plim_buf_init(&b, &a);
-    plim_err err = PLIM_ERR_INIT;
-    CHECK("a full arena is said at the end", plim_table_write(&t, &b, &err) == PLIM_ENOMEM);
-    CHECK("and in err", err.code == PLIM_ENOMEM);
-    plim_arena_free(&a);
-}
-
 static void test_buf(void **state)
 {
     (void)state;
@@ -316,8 +278,8 @@ int main(void)
         cmocka_unit_test(test_edit_distance), cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_numbers),       cmocka_unit_test(test_parse_size),
         cmocka_unit_test(test_parse_dim),     cmocka_unit_test(test_parse_shape),
-        cmocka_unit_test(test_width),         cmocka_unit_test(test_table),
-        cmocka_unit_test(test_buf),           cmocka_unit_test(test_buf_put),
+        cmocka_unit_test(test_width),         cmocka_unit_test(test_buf),
+        cmocka_unit_test(test_buf_put),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

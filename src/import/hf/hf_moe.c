@@ -3,7 +3,8 @@
 
 #include "import/hf/hf_quant.h"
 
-uint32_t plim_hf_index(plim_nn *n, uint32_t x, uint32_t index)
+/* x[index] */
+static uint32_t index_rows(plim_nn *n, uint32_t x, uint32_t index)
 {
     return NN_OP(n, "aten.index.Tensor", ARG_T("self", x), ARG_TS("indices", &index, 1));
 }
@@ -56,8 +57,8 @@ static sorted sort_by_expert(plim_nn *n, const plim_hf_experts *e, uint32_t x,
     s.place = order[1];
     uint32_t token =
         NN_OP(n, "aten.floor_divide.default", ARG_T("self", s.place), ARG_I("other", top_k));
-    s.x = plim_hf_index(n, x, token);
-    s.weight = plim_hf_index(n, weight, s.place);
+    s.x = index_rows(n, x, token);
+    s.weight = index_rows(n, weight, s.place);
     s.counted = plim_nn_to(n, s.expert, PLIM_I32);
     s.counts = NN_OP(n, "aten.histc.default", ARG_T("self", s.counted),
                      ARG_I("bins", e->experts), ARG_I("min", 0), ARG_I("max", e->experts - 1));
@@ -93,7 +94,7 @@ static uint32_t grouped_linear(plim_hf *h, const plim_hf_experts *e, uint32_t x,
 {
     plim_nn *n = &h->n;
     uint32_t before = *row_bias;
-    *row_bias = e->oss ? plim_hf_index(n, w->bias, s->expert) : PLIM_NONE;
+    *row_bias = e->oss ? index_rows(n, w->bias, s->expert) : PLIM_NONE;
     plim_hf_end_variables(n, &before, before != PLIM_NONE);
     if (w->packed.n) {
         x = plim_hf_packed_product(h, x, &w->packed, PLIM_NONE);
@@ -146,7 +147,7 @@ static uint32_t gather_rows(plim_nn *n, uint32_t rows, const sorted *s, int64_t 
     uint32_t back = plim_nn_unary(n, "aten.empty_like.default", place);
     back = NN_OP(n, "aten.index_put_.default", ARG_T("self", back),
                  ARG_TS("indices", &place, 1), ARG_T("values", plim_nn_arange(n, all)));
-    rows = plim_hf_index(n, rows, back);
+    rows = index_rows(n, rows, back);
     rows = plim_nn_view(n, rows, INTS(tokens, all / tokens, hidden));
     return plim_hf_sum(n, rows, 1, false);
 }
@@ -205,7 +206,7 @@ static exchanged dispatch_tokens(plim_hf *h, const plim_hf_experts *e, uint32_t 
     d.order = NN_OP(n, "aten.argsort.default", ARG_T("self", ids));
     uint32_t token =
         NN_OP(n, "aten.floor_divide.default", ARG_T("self", d.order), ARG_I("other", top_k));
-    d.sent = plim_hf_index(n, x, token);
+    d.sent = index_rows(n, x, token);
     count_rows(n, &d, ids, ranks, e->experts);
     d.x = NN_OP(n, "plimsoll.ep_exchange.default", ARG_T("self", d.sent));
     uint32_t own =

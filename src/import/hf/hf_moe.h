@@ -22,8 +22,6 @@ typedef struct plim_hf_experts {
 uint32_t plim_hf_run_experts(plim_hf *h, const plim_hf_experts *e, uint32_t x,
                              plim_hf_routes r);
 
-/* x[index] */
-uint32_t plim_hf_index(plim_nn *n, uint32_t x, uint32_t index);
 void plim_hf_topk(plim_nn *n, uint32_t x, int64_t k, uint32_t out[2]);
 uint32_t plim_hf_sum(plim_nn *n, uint32_t x, int64_t dim, bool keep);
 

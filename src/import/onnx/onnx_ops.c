@@ -8,9 +8,6 @@ static const onnx_op rows[] = {
 #undef ONNX_OP
 };
 
-uint32_t plim_onnx_op_count(void) { return PLIM_COUNT(rows); }
-const onnx_op *plim_onnx_op_at(uint32_t i) { return i < PLIM_COUNT(rows) ? &rows[i] : NULL; }
-
 bool plim_onnx_index_ops(onnx *f)
 {
     uint32_t first;

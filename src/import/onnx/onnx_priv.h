@@ -357,8 +357,6 @@ void plim_onnx_name_types(onnx *f);
 
 /* ---- onnx_ops.c ---------------------------------------------------------------------- */
 
-uint32_t plim_onnx_op_count(void);
-const onnx_op *plim_onnx_op_at(uint32_t i);
 bool plim_onnx_index_ops(onnx *f); /* false: no memory */
 const onnx_op *plim_onnx_op_find(const onnx *f, plim_str domain, plim_str name);
 
