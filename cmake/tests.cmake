@@ -113,6 +113,13 @@ if(TARGET plimsoll)
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_sources.py
                      --program $<TARGET_FILE:plimsoll>)
 endif()
+add_test(NAME tree.check_pages
+         COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_pages.py --self-test)
+if(TARGET plimsoll)
+    add_test(NAME tree.pages
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_pages.py
+                     --program $<TARGET_FILE:plimsoll>)
+endif()
 foreach(how "" --self-test)
     add_test(NAME tree.contact${how}
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_contact.py ${how})
