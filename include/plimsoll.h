@@ -216,7 +216,7 @@ typedef int (*plim_progress)(void *ud, uint32_t done, uint32_t total, const char
 /* Models                                                                    */
 /* ======================================================================== */
 
-/* An open model: a mapped file or a built-in model.  One handle serves any number of
+/* An open model: a file or a built-in model.  One handle serves any number of
  * calls, from any number of threads at once. */
 typedef struct plim_model plim_model;
 

@@ -10,6 +10,8 @@
  * `plimsoll COMMAND` names a command, and the options after it are options of it; an
    option that stands alone is one of some command, or of a program that the tree reads;
  * a file that is named (src/..., tools/check_pages.py, `hooks.def`) is in the tree;
+ * a table that lists what the program has (TABLES) has a row for each of its rows, and no
+   other; a page that names each of a list (NAMED) leaves none out;
  * a name with an underscore in the pages about the program's answers (KEYS), and one that
    begins with plim_ in any, is a word of the program: a key of its JSON, a setting, a function.
 
@@ -33,6 +35,12 @@ SOURCES = {".c", ".h", ".def", ".cpp", ".py", ".sh", ".cmake", ".csv", ".in"}
 FOLDERS = ("bench", "cli", "cmake", "docs", "examples", "include", "python", "src", "tests", "tools")
 KEYS = re.compile(r"(README|docs/(ci|json|library|python|questions|settings|when-not-to-trust-it|out-of-memory|"
                   r"commands/.*))\.md")
+
+# Of a page: the first cell of a table's head, and the .def whose rows it lists.
+TABLES = (("docs/sharing.md", "strategy", "strategies.def"), ("docs/peft.md", "method", "adapters.def"))
+# A page that has an option for each row of a .def.
+NAMED = (("docs/sharing.md", "axes.def"), ("docs/when-not-to-trust-it.md", "axes.def"))
+ROW = re.compile(r"^PLIM_[A-Z]+\((\w+)", re.M)
 
 FENCE = re.compile(r"^ *(`{3,}|~{3,})([^\n]*)\n(.*?)^ *\1 *$", re.M | re.S)
 SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.S)
@@ -184,6 +192,23 @@ def check_keys(tree, page):
                 yield at, f"the program has no '{name}'"
 
 
+def rows_of(tree, name):
+    return {row for f in tree.files if f.endswith(f"/{name}")
+            for row in ROW.findall((tree.root / f).read_text(encoding="utf-8"))}
+
+
+def check_lists(tree, page):
+    for _, head, name in (t for t in TABLES if t[0] == page.name):
+        table = re.search(rf"^\| {head} \|.*\n\|.*\n((?:\|.*\n)+)", page.prose, re.M)
+        listed = set(re.findall(r"^\| `(\w+)`", table.group(1), re.M)) if table else set()
+        for row in sorted(rows_of(tree, name) ^ listed):
+            yield table.start() if table else 0, f"'{row}' is only in {'the table' if row in listed else name}"
+    for _, name in (t for t in NAMED if t[0] == page.name):
+        for row in sorted(rows_of(tree, name)):
+            if not re.search(rf"`--{row}\b", page.prose):
+                yield 0, f"'--{row}' is not named, a row of {name}"
+
+
 def check_reach(tree):
     index, first = tree.root / "docs" / "README.md", tree.root / "README.md"
     if index not in tree.pages:
@@ -204,7 +229,7 @@ def check_reach(tree):
 def check(tree):
     problems = list(f"{name}: {what}" for name, what in check_reach(tree))
     for page in tree.pages.values():
-        for one in (check_links, check_commands, check_files, check_keys):
+        for one in (check_links, check_commands, check_files, check_keys, check_lists):
             problems += [f"{page.line(at)}: {what}" for at, what in one(tree, page)]
     return problems
 
@@ -224,9 +249,12 @@ def self_test():
         "README.md": "# A\n[index](docs/README.md)\n",
         "docs/README.md": "# Index\n[a](aNAME.md#what-it-is-1)\n",
         "docs/aNAME.md": "# A\n## What it is\n## What it is\n`plimsoll run --gpu t4 -- python x.py --lr 1`, `--gpu`, "
-                     "`src/NAME_x.c`, `a_x.c`, [b](json.md)\n",
+                     "`src/NAME_x.c`, `a_x.c`, [b](json.md) [c](sharing.md)\n",
         "docs/json.md": "# B\n`peak_bytes`\n```sh\nplimsoll run \\\n  --gpu t4\n```\n",
+        "docs/sharing.md": "\n`--dp`\n\n| strategy | x |\n| --- | --- |\n| `ddp` | x |\n",
         "src/a_x.c": "peak_bytes",
+        "src/axes.def": "PLIM_AXIS(dp)\n",
+        "src/strategies.def": "PLIM_STRATEGY(ddp)\n",
     }
     faults = {
         "there is no index": ("docs/README.md", None),
@@ -239,6 +267,9 @@ def self_test():
         "nothing has an option '--gnu'": ("docs/json.md", "`--gnu`"),
         "there is no file 'src/b_x.c'": ("docs/json.md", "`src/b_x.c`"),
         "there is no file 'b_x.c'": ("docs/json.md", "`b_x.c`"),
+        "'fsdp' is only in the table": ("docs/sharing.md", "| strategy | x |\n| --- | --- |\n| `fsdp` | x |\n"),
+        "'ddp' is only in strategies.def": ("docs/sharing.md", "`--dp`"),
+        "'--dp' is not named": ("docs/sharing.md", "`dp`"),
         "the program has no 'peak_byte'": ("docs/json.md", "`peak_byte`"),
     }
     for wanted, (name, text) in {"": ("README.md", sound["README.md"]), **faults}.items():
