@@ -5,6 +5,7 @@
  * So the scripts hold no list: commands, options, their values, cards and models come from
  * the tables of which `plimsoll help` and the lists are made. */
 #include "cmds.h"
+#include "topics.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -185,6 +186,15 @@ static void asked_offer_commands(const asked *q)
         asked_offer_text(q, cmd->name, cmd->doc);
 }
 
+/* Of help: a command is one, too. */
+static void asked_offer_topics(const asked *q)
+{
+    const plim_topic *t = NULL;
+    asked_offer_commands(q);
+    for (size_t i = 0; (t = plim_topic_at(i)); i++)
+        asked_offer_text(q, t->name, t->doc);
+}
+
 /* ---- operands and options ------------------------------------------------------------ */
 
 static void asked_offer_operand(const asked *q, const plim_cmd *cmd)
@@ -195,8 +205,8 @@ static void asked_offer_operand(const asked *q, const plim_cmd *cmd)
         asked_offer_list(q, "models");
     if (model || !strncmp(usage, "FILE", 4) || (cmd->options & PLIM_USE_COMMAND))
         asked_offer_files(q);
-    else if (!strncmp(usage, "COMMAND", 7))
-        asked_offer_commands(q);
+    else if (!strncmp(usage, "TOPIC", 5))
+        asked_offer_topics(q);
     else if (!strncmp(usage, "FILTER", 6))
         asked_offer_list(q, cmd->name);
     else if (!strncmp(usage, "SHELL", 5))
@@ -308,8 +318,9 @@ const plim_cmd plim_cmd_completion = {
     .doc = "print the completion script of bash, zsh or fish",
     .about =
         "The script completes commands, options and their values, cards, models and files. "
-        "In bash: source <(plimsoll completion bash); in zsh likewise; in fish: plimsoll "
-        "completion fish | source. For the WORDs of a command line, print what the last of "
-        "them can become: that is what the script asks.",
+        "The first example is for bash, and with 'zsh' for zsh; the second for fish. With the "
+        "WORDs of a command line, print what the last of them can become: that is what the "
+        "script asks.",
+    .examples = {"source <(plimsoll completion bash)", "plimsoll completion fish | source"},
     .run = completion_run,
 };

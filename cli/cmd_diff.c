@@ -25,8 +25,10 @@ const plim_cmd plim_cmd_diff = {
     .about =
         "Each of A and B is a model, with the settings given, or what was recorded: a tape, "
         "a memory snapshot of PyTorch, or the log of a program that printed its figures. "
-        "The first event that differs is named, and the "
-        "likely cause. Exit status 1 means that they differ.",
+        "The report names the first event that differs and "
+        "the likely cause. Exit status 1 means that they differ.",
+    .examples = {"plimsoll diff gpt2 train.log --batch 8 --optimizer adamw --within 2%",
+                 "plimsoll diff net.pt2 snapshot.pickle"},
     .options = PLIM_USE_SETTINGS | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT |
                PLIM_USE_DIFF | PLIM_USE_SANDBOX,
     .run = diff_run,

@@ -81,6 +81,9 @@ const plim_cmd plim_cmd_estimate = {
     .doc = "predict memory, and show what is live at the peak",
     .about = "With a card, exit status 1 means that the step does not fit, or may not; with "
              "--budget, that it exceeds the budget.",
+    .examples =
+        {"plimsoll estimate resnet50 --batch 64 --optimizer adamw --gpu rtx4090",
+         "plimsoll estimate llama-3.1-8b --dtype bf16 --seq 2048 --lora r=16 --gpu h100"},
     .options = PLIM_USE_SETTINGS | PLIM_USE_EXPLAIN | PLIM_USE_JSON | PLIM_USE_CSV |
                PLIM_USE_SVG | PLIM_USE_TEXT | PLIM_USE_LIVE | PLIM_USE_SANDBOX,
     .run = estimate_run,

@@ -83,6 +83,8 @@ const plim_cmd plim_cmd_fit = {
         "Without a card, for all of them; with --find seq, the longest sequence instead; with "
         "--serve, what an inference engine can serve. "
         "Exit status 1 means that no card fits a batch of 1.",
+    .examples = {"plimsoll fit resnet50 --optimizer adamw --gpu t4,rtx4090,h100",
+                 "plimsoll fit gpt2 --find seq --batch 8 --gpu t4"},
     .options = PLIM_USE_SETTINGS | PLIM_USE_FIT | PLIM_USE_CARDS | PLIM_USE_JSON |
                PLIM_USE_CSV | PLIM_USE_TEXT | PLIM_USE_SANDBOX,
     .run = fit_run,

@@ -55,6 +55,8 @@ const plim_cmd plim_cmd_gpus = {
     .name = "gpus",
     .usage = "[FILTER]",
     .doc = "list the known cards, or with --for those that fit a model",
+    .examples = {"plimsoll gpus 4090",
+                 "plimsoll gpus --for resnet50 --batch 128 --sort headroom"},
     .options = PLIM_USE_SETTINGS | PLIM_USE_FOR | PLIM_USE_CARDS | PLIM_USE_JSON |
                PLIM_USE_CSV | PLIM_USE_TEXT | PLIM_USE_SANDBOX,
     .run = gpus_run,

@@ -24,8 +24,10 @@ const plim_cmd plim_cmd_info = {
     .name = "info",
     .usage = "FILE",
     .doc = "show the contents of a file: tensors, types, modules",
-    .about = "A FILE may also be safetensors, GGUF or a PyTorch checkpoint; what could not "
-             "be determined is named.",
+    .about = "A FILE may also be safetensors, GGUF or a PyTorch checkpoint. The report names "
+             "what could not be determined.",
+    .examples = {"plimsoll info net.pt2 --depth 1",
+                 "plimsoll info model.safetensors --tensors --top 10"},
     .options = PLIM_USE_SETTINGS | PLIM_USE_DEPTH | PLIM_USE_JSON | PLIM_USE_CSV |
                PLIM_USE_TEXT | PLIM_USE_SANDBOX,
     .run = info_run,

@@ -25,6 +25,7 @@ static int lists_print(plim_args *a, plim_registry r)
         .name = #id,                                                                          \
         .usage = "[FILTER]",                                                                  \
         .doc = text,                                                                          \
+        .examples = {"plimsoll " #id, "plimsoll " #id " --json"},                             \
         .options = PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT,                              \
         .run = lists_##id,                                                                    \
     };

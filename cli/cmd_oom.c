@@ -23,6 +23,7 @@ const plim_cmd plim_cmd_oom = {
     .about = "The file may be a whole log; without one, the text is read from standard "
              "input. It says what the numbers mean, the likely cause and what helps. Exit "
              "status 3 means that the text has no such message.",
+    .examples = {"plimsoll oom train.log", "python train.py 2>&1 | plimsoll oom"},
     .options = PLIM_USE_JSON | PLIM_USE_TEXT | PLIM_USE_SANDBOX,
     .run = oom_run,
 };

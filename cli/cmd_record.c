@@ -221,8 +221,9 @@ const plim_cmd plim_cmd_record = {
     .about =
         "Whatever its framework: the recording is made at CUDA's driver, in every process "
         "of the command. The report, on stderr, says which library held how much. The "
-        "exit status is that of the command. Options come before the command: plimsoll "
-        "record -o train.plrec -- python train.py",
+        "exit status is that of the command. Options come before the command.",
+    .examples = {"plimsoll record -- python train.py",
+                 "plimsoll record -o train.plrec -- python train.py"},
     .options = PLIM_USE_COMMAND | PLIM_USE_RECORD | PLIM_USE_JSON | PLIM_USE_TEXT,
     .run = record_run,
 };

@@ -57,6 +57,8 @@ const plim_cmd plim_cmd_replay = {
     .doc = "replay a tape, a snapshot, a trace or a recording",
     .about = "Any of the allocator's settings may differ from those of the tape. Exit status "
              "1 means that it ran out of memory.",
+    .examples = {"plimsoll replay step.tape --gpu t4",
+                 "plimsoll replay snapshot.pickle --alloc-conf expandable_segments:True"},
     .options = PLIM_USE_SETTINGS | PLIM_USE_JSON | PLIM_USE_TEXT | PLIM_USE_SANDBOX,
     .run = replay_run,
 };

@@ -430,8 +430,9 @@ const plim_cmd plim_cmd_run = {
     .doc = "run a PyTorch script on a simulated GPU",
     .about = "The script is not modified. The report has the memory that it needs, by source "
              "line; or the script fails with the out-of-memory error of the real card. The "
-             "exit status is that of the command. Options come before the command: plimsoll "
-             "run --gpu t4 -- python train.py",
+             "exit status is that of the command. Options come before the command.",
+    .examples = {"plimsoll run --gpu t4 --steps 3 -- python train.py",
+                 "plimsoll run --gpu h100 --world 8 --rank 0 -- python train.py"},
     .options = PLIM_USE_COMMAND | PLIM_USE_RUN | PLIM_USE_LIVE | PLIM_USE_JSON | PLIM_USE_TEXT,
     .run = run_script,
 };

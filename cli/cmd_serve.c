@@ -25,6 +25,9 @@ const plim_cmd plim_cmd_serve = {
     .name = "serve",
     .usage = "MODEL",
     .doc = "predict what an inference engine holds of a model",
+    .examples =
+        {"plimsoll serve llama-3.1-8b --gpu rtx4090 --context 16384",
+         "plimsoll serve llama-3.1-8b --engine llama.cpp --weights Q4_K_M --gpu rtx3060"},
     .options =
         PLIM_USE_SETTINGS | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT | PLIM_USE_SANDBOX,
     .run = serve_run,

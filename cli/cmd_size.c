@@ -13,6 +13,7 @@ const plim_cmd plim_cmd_size = {
     .name = "size",
     .usage = "SHAPE",
     .doc = "show the size of a tensor in every data type",
+    .examples = {"plimsoll size 256x3x100x100", "plimsoll size 4096x4096 --csv"},
     .options = PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT,
     .run = size_run,
 };

@@ -179,7 +179,8 @@ const plim_cmd plim_cmd_top = {
     .doc = "show the GPUs of this machine and who has their memory",
     .about =
         "On a terminal it is drawn again every second, where 'h' lists the keys. Exit status "
-        "1 means that there is no GPU; what was looked for is said.",
+        "1 means that no GPU was found; the report says what was looked for.",
+    .examples = {"plimsoll top", "plimsoll top --once --json"},
     .options = PLIM_USE_TOP | PLIM_USE_CSV | PLIM_USE_TEXT,
     .run = top_run,
 };

@@ -1,5 +1,6 @@
 /* cmds.c -- see cmds.h */
 #include "cmds.h"
+#include "topics.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -45,8 +46,8 @@ static const char cmds_notes[] =
     "is detected from its content ('plimsoll formats').  An answer is for one process\n"
     "that runs eager PyTorch on one card: see docs/when-not-to-trust-it.md.\n"
     "\n"
-    "'plimsoll help COMMAND' lists the options of a command; 'plimsoll --version'\n"
-    "prints the version.\n"
+    "'plimsoll help COMMAND' shows examples and the options of a command,\n"
+    "'plimsoll --version' the version.\n"
     "\n"
     "Exit status: 0 success; 1 the answer is no: it does not fit, or may not;\n"
     "2 invalid command line; 3 invalid or unsupported file or model; 4 system error\n"
@@ -82,6 +83,18 @@ const plim_cmd *plim_cmd_find(const char *name)
     return NULL;
 }
 
+static void print_topics(plim_console *c)
+{
+    char line[256] = "Topics, for 'plimsoll help TOPIC':";
+    const plim_topic *t = NULL;
+    for (size_t i = 0; (t = plim_topic_at(i)); i++) {
+        size_t n = strlen(line);
+        snprintf(line + n, sizeof line - n, "%s %s", i ? "," : "", t->name);
+    }
+    plim_console_puts(c, "\n");
+    plim_opt_wrap(c, line, 0, 0);
+}
+
 void plim_cmd_print_all(plim_console *c)
 {
     enum { DOC_COLUMN = 22 }; /* where descriptions begin */
@@ -98,6 +111,7 @@ void plim_cmd_print_all(plim_console *c)
         plim_opt_wrap(c, cmd->doc, DOC_COLUMN, (size_t)n);
     }
     plim_console_puts(c, cmds_notes);
+    print_topics(c);
 }
 
 void plim_cmd_print(plim_console *c, const plim_cmd *cmd)
@@ -110,6 +124,12 @@ void plim_cmd_print(plim_console *c, const plim_cmd *cmd)
         snprintf(line, sizeof line, "usage: plimsoll %s%s%s [OPTIONS]\n\n", cmd->name,
                  *cmd->usage ? " " : "", cmd->usage);
     plim_console_puts(c, line);
+    for (int i = 0; i < PLIM_EXAMPLES && cmd->examples[i]; i++) {
+        plim_console_puts(c, "  ");
+        plim_console_puts(c, cmd->examples[i]);
+        plim_console_puts(c, "\n");
+    }
+    plim_console_puts(c, "\n");
     plim_opt_wrap(c, cmd->doc, 0, 0);
     if (cmd->about) {
         plim_console_puts(c, "\n");

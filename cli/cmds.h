@@ -7,12 +7,15 @@
 
 #include "opt.h"
 
+enum { PLIM_EXAMPLES = 2 };
+
 typedef struct plim_cmd {
     const char *name;
     const char *usage; /* its operand, in the notation of plim_opt_parse */
     const char *doc;   /* one line in the imperative, at most 58 columns for the list */
     const char *about; /* sentences that help and the manual add; NULL: none */
-    unsigned options;  /* PLIM_USE_... */
+    const char *examples[PLIM_EXAMPLES]; /* command lines, with which help begins */
+    unsigned options;                    /* PLIM_USE_... */
     int (*run)(plim_args *a);
 } plim_cmd;
 

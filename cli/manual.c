@@ -41,6 +41,16 @@ static void manual_text(plim_console *c, const char *text, size_t n)
     plim_console_puts(c, "\n");
 }
 
+/* A command line, as it is typed. */
+static void manual_example(plim_console *c, const char *text)
+{
+    for (size_t n; *text; text += n + (text[n] == ' ')) {
+        n = strcspn(text, " ");
+        manual_word(c, text, n);
+        plim_console_puts(c, text[n] ? " " : "\n");
+    }
+}
+
 static void manual_line(plim_console *c, const char *macro, const char *text)
 {
     plim_console_puts(c, macro);
@@ -133,6 +143,11 @@ void plim_manual_print(plim_console *c, const plim_cmd *cmd)
         manual_text(c, cmd->about, strlen(cmd->about));
     plim_console_puts(c, ".Sh OPTIONS\n");
     manual_options(c, cmd);
+    plim_console_puts(c, ".Sh EXAMPLES\n");
+    for (int i = 0; i < PLIM_EXAMPLES && cmd->examples[i]; i++) {
+        plim_console_puts(c, ".Dl $ ");
+        manual_example(c, cmd->examples[i]);
+    }
     plim_console_puts(c, ".Sh SEE ALSO\n.Xr plimsoll 1 ,\n"
                          "which describes models, the environment and the exit status.\n");
 }

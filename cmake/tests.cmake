@@ -174,6 +174,12 @@ if(TARGET manual AND NOT sanitize)
                      ${CMAKE_BINARY_DIR})
 endif()
 
+if(TARGET plimsoll)
+    add_test(NAME shell.examples
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/shell/examples.py
+                     $<TARGET_FILE:plimsoll>)
+endif()
+
 # ---- the fuzzers as OSS-Fuzz builds them --------------------------------------------------------
 
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND SQLite3_FOUND AND NOT sanitize AND NOT PLIM_FUZZ_ENGINE)

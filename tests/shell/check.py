@@ -117,6 +117,7 @@ def completion(shell):
     check("plimsoll layers lenet vgg", names("models", "vgg"))
     check("plimsoll gpus --json", ["--json"])
     check("plimsoll help fo", ["formats"])
+    check("plimsoll help m", ["models", "memory"])
     check("plimsoll completion z", ["zsh"])
     check("plimsoll nothing ", [])
     check("plimsoll info fi", ["file one.pt2"])
