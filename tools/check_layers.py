@@ -7,6 +7,7 @@
    says 'Included by', only by the files named there;
  * cli/ includes plimsoll.h and its own headers, nothing else of ours;
  * a function has a name of two words at least;
+ * the frame of src/serve names no inference engine of engines.def and none of their options;
  * a file name occurs once, so that a stack trace or a grep names one file;
  * memory comes from arenas: malloc and related functions are called only in
    src/base and, for the program, in cli/memory.c.
@@ -53,7 +54,8 @@ ROOMS = {
     "live": {"base", "report"},  # nothing of models
 }
 PUBLIC = ("plimsoll.h", "plimsoll_vgpu.h", "plimsoll_live.h")
-WINGS = {"import": {"weights", "pt2", "onnx", "hf", "megatron"}}  # of a room: they do not see one another
+# folders of a room: they do not see one another.  None: any folder is one
+WINGS = {"import": {"weights", "pt2", "onnx", "hf", "megatron"}, "serve": None}
 # Programs and libraries of their own, on plimsoll.h; live/record on the format of its file.
 APART = {("vgpu", "cuda_stub"), ("vgpu", "torch_shim"), ("live", "record")}
 
@@ -76,7 +78,9 @@ def includes(path):
 
 
 def wing_of(room, parts):
-    return parts[0] if len(parts) > 1 and parts[0] in WINGS.get(room, ()) else None
+    if room not in WINGS or len(parts) < 2:
+        return None
+    return parts[0] if WINGS[room] is None or parts[0] in WINGS[room] else None
 
 
 def check_room(root, path, room):
@@ -124,6 +128,31 @@ def check_heap(root, path):
                f"in cli/ a plim_memory")
 
 
+ENGINE = re.compile(r'^PLIM_ENGINE\(\w+, "([^"]+)",\s*((?:"[^"]*"\s*)+),', re.M)
+WORD = re.compile(r'(/\*.*?\*/|#include[^\n]*)|"((?:\\.|[^"\\\n])*)"', re.S)
+
+
+def engine_words(root):
+    """The names of the engines and of their options."""
+    words = set()
+    for name, options in ENGINE.findall((root / "src/serve/engines.def").read_text(encoding="utf-8")):
+        words.add(name)
+        text = "".join(re.findall(r'"([^"]*)"', options))
+        words.update(option.split("=")[0] for option in text.split(",") if option)
+    return words
+
+
+def check_frame(root):
+    words = engine_words(root)
+    for path in sorted((root / "src/serve").glob("*.[ch]")):
+        text = path.read_text(encoding="utf-8")
+        for m in WORD.finditer(text):
+            named = words & set(re.findall(r"[\w.]+", m.group(2) or ""))
+            for word in sorted(named):
+                line = text.count("\n", 0, m.start()) + 1
+                yield f"{path.relative_to(root)}:{line}: the frame knows '{word}' of an engine"
+
+
 def check_names(root, path):
     text = COMMENT.sub(blank, path.read_text(encoding="utf-8"))
     for m in STATIC.finditer(text):
@@ -156,6 +185,7 @@ def check(root):
             yield from check_cli(root, path)
         if path.relative_to(root) != pathlib.Path("cli/memory.c"):
             yield from check_heap(root, path)
+    yield from check_frame(root)
 
 
 def main():

@@ -10,12 +10,12 @@ typedef struct serve_result {
 
 PLIM__LIST(serve_rows, plim_serve_row)
 
-static plim_status search_most(const plim_serving *s, plim_serve_axis axis,
+static plim_status search_most(const plim_serve_question *q, plim_serve_axis axis,
                                plim_served_most *out, plim_err *err)
 {
     bool limited;
-    plim_status st = plim_serve_most(s, axis, true, &out->sure, &limited, err);
-    return st ? st : plim_serve_most(s, axis, false, &out->usual, &out->limited, err);
+    plim_status st = plim_engine_most(q, axis, true, &out->sure, &limited, err);
+    return st ? st : plim_engine_most(q, axis, false, &out->usual, &out->limited, err);
 }
 
 /* Nothing of a training step; a request is not a batch. */
@@ -28,86 +28,87 @@ static plim_status set_inference(plim_job *job, plim_err *err)
 }
 
 /* Of a file that holds weights only. */
-static plim_status describe_weights(const plim_serving *s, plim_arena *a,
+static plim_status describe_weights(const plim_serve_question *q, plim_arena *a,
                                     const plim_model_info **out, plim_err *err)
 {
     plim_model_info *m = PLIM_NEW(a, plim_model_info);
     if (!m)
         return plim_oom(err);
     *m = (plim_model_info){.size = sizeof *m,
-                           .name = plim__cstr(a, s->job->model->name),
-                           .format = plim__cstr(a, s->held->format),
-                           .producer = plim__cstr(a, s->held->producer)};
-    plim_status st = plim_gg_note(s, &m->note, err);
+                           .name = plim__cstr(a, q->job->model->name),
+                           .format = plim__cstr(a, q->held->format),
+                           .producer = plim__cstr(a, q->held->producer)};
+    plim_status st = plim_engine_note(q, &m->note, err);
     if (st)
         return st;
-    for (uint32_t i = 0; i < s->held->n_items; i++) {
-        m->parameters = plim_sat_add(m->parameters, s->held->items[i].elements);
-        m->parameter_bytes = plim_sat_add(m->parameter_bytes, s->held->items[i].bytes);
+    for (uint32_t i = 0; i < q->held->n_items; i++) {
+        m->parameters = plim_sat_add(m->parameters, q->held->items[i].elements);
+        m->parameter_bytes = plim_sat_add(m->parameter_bytes, q->held->items[i].bytes);
     }
     *out = m;
     return m->name && m->format && m->producer ? PLIM_OK : plim_oom(err);
 }
 
 /* *draft: to be closed by the caller, whatever the status; NULL: there is none. */
-static plim_status open_serving(plim_serving *s, plim_job *job, plim_arena *a,
+static plim_status open_serving(plim_serve_question *q, plim_job *job, plim_arena *a,
                                 const plim_model_info **model, plim_model **draft,
                                 plim_err *err)
 {
     const char *name = job->settings->draft;
-    plim_status st = plim_serving_open(s, job, a, false, err);
+    plim_status st = plim_question_open(q, job, a, false, err);
     if (!st && name)
         st = plim_model_open(name, draft, err);
     if (!st && name)
-        st = plim_serving_open_draft(s, *draft, err);
+        st = plim_question_open_draft(q, *draft, err);
     if (st)
         return st;
-    return s->g ? plim__model_info(a, s->g, model, err) : describe_weights(s, a, model, err);
+    return q->g ? plim__model_info(a, q->g, model, err) : describe_weights(q, a, model, err);
 }
 
-static void describe_served(const plim_serving *s, const plim_served *a, plim_serve *out)
+static void describe_served(const plim_serve_question *q, const plim_serve_answer *a,
+                            plim_serve *out)
 {
-    const plim_serve_row card = plim_served_total(a, PLIM_ON_CARD);
-    const plim_gpu *gpu = s->job->gpu;
-    out->engine = s->engine->name;
+    const plim_serve_row card = plim_answer_total(a, PLIM_ON_CARD);
+    const plim_gpu *gpu = q->job->gpu;
+    out->engine = q->engine->name;
     out->gpu = gpu ? gpu->name : NULL;
     out->gpu_bytes = gpu ? gpu->memory_bytes : 0;
     out->gpu_exact = gpu && plim_gpu_exact(gpu);
     out->device_low = card.low;
     out->device = card.usual;
     out->device_high = card.high;
-    out->host = plim_served_total(a, PLIM_ON_HOST).usual;
+    out->host = plim_answer_total(a, PLIM_ON_HOST).usual;
     out->context_known = !a->context_unknown;
-    out->context = s->context;
-    out->concurrency = s->concurrency;
+    out->context = q->context;
+    out->concurrency = q->concurrency;
     out->token_bytes = a->token_bytes;
     out->request_bytes = a->request_bytes;
-    out->fits = plim_served_fits(s, a);
+    out->fits = plim_answer_fits(q, a);
     out->says = a->says;
     out->n_says = a->n_says;
     out->n_rows = a->n_rows;
 }
 
-static plim_status fill_answer(const plim_serving *s, plim_arena *a, plim_serve *out,
+static plim_status fill_answer(const plim_serve_question *q, plim_arena *a, plim_serve *out,
                                plim_err *err)
 {
-    plim_served answer;
-    plim_status st = plim_serve_ask(s, a, &answer, err);
+    plim_serve_answer answer;
+    plim_status st = plim_engine_ask(q, a, &answer, err);
     if (st)
         return st;
-    describe_served(s, &answer, out);
+    describe_served(q, &answer, out);
     if (!(out->rows = serve_rows(a, answer.rows, answer.n_rows)))
         return plim_oom(err);
-    if (!s->job->gpu)
+    if (!q->job->gpu)
         return PLIM_OK;
-    st = search_most(s, PLIM_MOST_CONTEXT, &out->longest, err);
-    return st ? st : search_most(s, PLIM_MOST_REQUESTS, &out->requests, err);
+    st = search_most(q, PLIM_MOST_CONTEXT, &out->longest, err);
+    return st ? st : search_most(q, PLIM_MOST_REQUESTS, &out->requests, err);
 }
 
 static plim_status serve_fill(plim_job *job, plim_arena *a, void *pub, plim_err *err)
 {
     plim_serve *out = pub;
-    plim_serving s;
+    plim_serve_question q;
     plim_model *draft = NULL;
     out->size = sizeof *out;
     out->settings = job->settings;
@@ -115,11 +116,11 @@ static plim_status serve_fill(plim_job *job, plim_arena *a, void *pub, plim_err 
     if (!st)
         st = plim_job_card(job, err);
     if (!st)
-        st = open_serving(&s, job, a, &out->model, &draft, err);
-    if (!st && s.weights.n && !job->settings->weights) /* as published */
-        st = plim_settings_put(job->settings, PLIM_SET_weights, s.weights.p, err);
+        st = open_serving(&q, job, a, &out->model, &draft, err);
+    if (!st && q.weights.n && !job->settings->weights) /* as published */
+        st = plim_settings_put(job->settings, PLIM_SET_weights, q.weights.p, err);
     if (!st)
-        st = fill_answer(&s, a, out, err);
+        st = fill_answer(&q, a, out, err);
     plim_model_free(draft);
     return st;
 }
@@ -151,31 +152,31 @@ PLIM__LIST(serve_cards, plim_serve_card)
 /* The model with its weights in each format that the engine has for it. */
 enum { FORMATS = 16 };
 typedef struct formats {
-    plim_serving serving[FORMATS];
+    plim_serve_question question[FORMATS];
     const char *name[FORMATS];
     uint32_t n;
 } formats;
 
 /* Formats that do not suit the model, or that a file excludes, are left out. */
-static plim_status list_formats(const plim_serving *s, const char *given, plim_arena *a,
+static plim_status list_formats(const plim_serve_question *q, const char *given, plim_arena *a,
                                 formats *out, plim_err *err)
 {
-    plim_str rest = plim_str_of(s->engine->formats), one;
+    plim_str rest = plim_str_of(q->engine->formats), one;
     out->n = 0;
     if (given) {
-        out->serving[0] = *s;
+        out->question[0] = *q;
         out->name[out->n++] = given;
         return PLIM_OK;
     }
     while (plim_item_word(&rest, ' ', &one)) {
         plim_err why = PLIM_ERR_INIT;
         plim_assert(out->n < FORMATS);
-        plim_status st = plim_serving_format(s, one, a, &out->serving[out->n], &why);
+        plim_status st = plim_question_format(q, one, a, &out->question[out->n], &why);
         if (st == PLIM_EUSAGE || st == PLIM_EUNSUPPORTED || st == PLIM_ESHAPE)
             continue;
         if (st)
             return plim_fail(err, st, why.at, "%s", why.msg);
-        plim_str format = out->serving[out->n].weights;
+        plim_str format = out->question[out->n].weights;
         if (!(out->name[out->n] = plim__cstr(a, format.n ? format : one)))
             return plim_oom(err);
         out->n++;
@@ -187,14 +188,14 @@ static plim_status list_formats(const plim_serving *s, const char *given, plim_a
 static plim_status choose_format(const formats *f, plim_arena *scratch, uint32_t *at,
                                  plim_err *err)
 {
-    plim_served answer;
+    plim_serve_answer answer;
     uint32_t may = f->n - 1;
     for (*at = 0; *at < f->n; ++*at) {
-        plim_serving s = f->serving[*at];
-        s.arena = scratch;
+        plim_serve_question q = f->question[*at];
+        q.arena = scratch;
         plim_arena_reset(scratch);
-        plim_status st = plim_serve_ask(&s, scratch, &answer, err);
-        plim_fits fits = st ? PLIM_FITS_NO : plim_served_fits(&s, &answer);
+        plim_status st = plim_engine_ask(&q, scratch, &answer, err);
+        plim_fits fits = st ? PLIM_FITS_NO : plim_answer_fits(&q, &answer);
         if (st || fits == PLIM_FITS_YES)
             return st;
         if (fits == PLIM_FITS_MAYBE)
@@ -207,36 +208,36 @@ static plim_status choose_format(const formats *f, plim_arena *scratch, uint32_t
 static plim_status fill_card(const formats *f, const plim_gpu *gpu, plim_arena *scratch,
                              plim_serve_card *row, plim_err *err)
 {
-    plim_served answer;
+    plim_serve_answer answer;
     uint32_t at;
     plim_status st = choose_format(f, scratch, &at, err);
     if (st)
         return st;
-    plim_serving s = f->serving[at];
-    s.arena = scratch;
+    plim_serve_question q = f->question[at];
+    q.arena = scratch;
     plim_arena_reset(scratch);
-    st = plim_serve_ask(&s, scratch, &answer, err);
+    st = plim_engine_ask(&q, scratch, &answer, err);
     if (st)
         return st;
-    const plim_serve_row sum = plim_served_total(&answer, PLIM_ON_CARD);
+    const plim_serve_row sum = plim_answer_total(&answer, PLIM_ON_CARD);
     *row = (plim_serve_card){.gpu = gpu->name,
                              .gpu_bytes = gpu->memory_bytes,
                              .gpu_exact = plim_gpu_exact(gpu),
                              .context_known = !answer.context_unknown,
                              .weights = f->name[at],
-                             .fits = plim_served_fits(&s, &answer),
+                             .fits = plim_answer_fits(&q, &answer),
                              .device_low = sum.low,
                              .device = sum.usual,
                              .device_high = sum.high};
-    st = search_most(&s, PLIM_MOST_CONTEXT, &row->longest, err);
-    return st ? st : search_most(&s, PLIM_MOST_REQUESTS, &row->requests, err);
+    st = search_most(&q, PLIM_MOST_CONTEXT, &row->longest, err);
+    return st ? st : search_most(&q, PLIM_MOST_REQUESTS, &row->requests, err);
 }
 
 static plim_status serve_fit_fill(plim_job *job, plim_arena *a, void *pub, plim_err *err)
 {
     plim_serve_fit *out = pub;
     const plim_gpu **cards = NULL;
-    plim_serving s;
+    plim_serve_question q;
     formats f;
     plim_model *draft = NULL;
     plim_arena scratch = PLIM_ARENA_INIT;
@@ -246,9 +247,9 @@ static plim_status serve_fit_fill(plim_job *job, plim_arena *a, void *pub, plim_
     if (!st)
         st = plim__list_cards(job, a, &cards, &out->n, err);
     if (!st)
-        st = open_serving(&s, job, a, &out->model, &draft, err);
+        st = open_serving(&q, job, a, &out->model, &draft, err);
     if (!st)
-        st = list_formats(&s, job->settings->weights, a, &f, err);
+        st = list_formats(&q, job->settings->weights, a, &f, err);
     plim_serve_card *rows = st ? NULL : PLIM_NEW_N(a, plim_serve_card, out->n);
     if (!st && !rows)
         st = plim_oom(err);
@@ -262,9 +263,9 @@ static plim_status serve_fit_fill(plim_job *job, plim_arena *a, void *pub, plim_
     plim_model_free(draft);
     if (st)
         return st;
-    out->engine = s.engine->name;
-    out->context = s.context;
-    out->concurrency = s.concurrency;
+    out->engine = q.engine->name;
+    out->context = q.context;
+    out->concurrency = q.concurrency;
     out->rows = serve_cards(a, rows, out->n);
     return out->rows ? PLIM_OK : plim_oom(err);
 }

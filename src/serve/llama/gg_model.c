@@ -1,6 +1,6 @@
 /* gg_model.c -- see gg_model.h.
  * src: llama.cpp as in llama-cpp-python 0.3.36: src/llama-graph.cpp build_*, src/models/ */
-#include "serve/gg_model.h"
+#include "serve/llama/gg_model.h"
 
 #include <stdio.h>
 

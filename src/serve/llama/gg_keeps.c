@@ -1,7 +1,7 @@
 /* gg_keeps.c -- see gg_keeps.h.
  * src: llama.cpp as in llama-cpp-python 0.3.36: src/llama-hparams.cpp, src/llama-model.cpp create_memory,
  * src/llama-memory-recurrent.cpp */
-#include "serve/gg_keeps.h"
+#include "serve/llama/gg_keeps.h"
 
 static uint64_t number_of(const plim_gguf *g, const char *key, uint64_t layer,
                           uint64_t otherwise)

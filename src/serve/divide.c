@@ -1,6 +1,6 @@
-/* parts.c -- what one card of tensor parallelism holds of a model: see serve.h.
+/* divide.c -- what one card of tensor parallelism holds of a model: see serve.h.
  *
- * Parameters are found by the names of their modules (parts.def).  What a layer computes is divided
+ * Parameters are found by the names of their modules (divide.def).  What a layer computes is divided
  * from a module that divides its output features to one that divides its input features.
  * src: vllm main 001cabc distributed/utils.py divide, model_executor/layers/linear.py,
  * vocab_parallel_embedding.py, fused_moe/layer.py, quantization/fp8.py */
@@ -19,9 +19,9 @@ typedef struct module {
 } module;
 
 static const module modules[] = {
-#define PLIM_SERVE_PART(module, how, dim) {module, how, dim},
-#include "serve/parts.def"
-#undef PLIM_SERVE_PART
+#define PLIM_DIVIDE(module, how, dim) {module, how, dim},
+#include "serve/divide.def"
+#undef PLIM_DIVIDE
 };
 
 typedef struct dividing {
@@ -32,7 +32,7 @@ typedef struct dividing {
     plim_err *err;
 } dividing;
 
-static const plim_serve_part whole = {1, 1};
+static const plim_serve_fraction whole = {1, 1};
 
 /* ---- modules -------------------------------------------------------------------------------- */
 
@@ -61,11 +61,6 @@ static const module *module_of(plim_str name, plim_str *leaf)
         path.n -= path.n > 0;
     }
     return NULL;
-}
-
-static bool is_weight(const plim_value *v)
-{
-    return v->kind == PLIM_VALUE_PARAMETER || (v->kind == PLIM_VALUE_BUFFER && v->packed);
 }
 
 /* ---- heads --------------------------------------------------------------------------------- */
@@ -97,8 +92,9 @@ static uint64_t count_fused_queries(const plim_graph *g)
     plim_str leaf;
     for (uint32_t i = 0; i < g->n_values; i++) {
         const plim_value *v = &g->values[i];
-        const module *m =
-            v->meta.rank == 2 && is_weight(v) && !v->packed ? module_of(v->name, &leaf) : NULL;
+        const module *m = v->meta.rank == 2 && plim_serve_is_weight(v) && !v->packed
+                              ? module_of(v->name, &leaf)
+                              : NULL;
         if (!m || m->how != FUSED || !g->n_kv || !g->kv[0].keys)
             continue;
         int64_t heads = v->meta.dim[m->dim] / g->kv[0].keys - 2 * g->kv[0].heads;
@@ -173,13 +169,14 @@ static plim_status check_features(const dividing *d, const plim_value *v, plim_s
 }
 
 /* The width of each expert is divided, or their number.  The last bias is added once. */
-static plim_status divide_experts(const dividing *d, const plim_value *v, plim_serve_part *out)
+static plim_status divide_experts(const dividing *d, const plim_value *v,
+                                  plim_serve_fraction *out)
 {
     uint64_t n = v->meta.rank ? (uint64_t)PLIM_MAX(v->meta.dim[0], 1) : 1;
     bool down_bias = plim_str_ends(v->name, PLIM_STR("down_proj_bias"));
-    *out = d->by_expert ? (plim_serve_part){plim_ceil_div(n, d->cards), n}
+    *out = d->by_expert ? (plim_serve_fraction){plim_ceil_div(n, d->cards), n}
            : down_bias  ? whole
-                        : (plim_serve_part){1, d->cards};
+                        : (plim_serve_fraction){1, d->cards};
     if (d->by_expert || v->meta.rank < 3)
         return PLIM_OK;
     if (plim_str_ends(v->name, PLIM_STR("gate_up_proj_scale_inv")))
@@ -192,19 +189,22 @@ static plim_status divide_experts(const dividing *d, const plim_value *v, plim_s
 static plim_status refuse_name(const dividing *d, const plim_value *v)
 {
     return plim_fail(d->err, PLIM_EUNSUPPORTED, 0,
-                     "tp: it is not known what vLLM's cards have of '" PLIM_STR_FMT "'",
+                     "tp: it is not known what each card has of '" PLIM_STR_FMT "'",
                      PLIM_STR_CUT(v->name));
 }
 
-static plim_status divide_fused(const dividing *d, const plim_value *v, plim_serve_part *out)
+static plim_status divide_fused(const dividing *d, const plim_value *v,
+                                plim_serve_fraction *out)
 {
     if (!d->queries || !d->kv)
         return refuse_name(d, v);
-    *out = (plim_serve_part){d->queries / d->cards + 2 * d->own_kv, d->queries + 2 * d->kv};
+    *out =
+        (plim_serve_fraction){d->queries / d->cards + 2 * d->own_kv, d->queries + 2 * d->kv};
     return PLIM_OK;
 }
 
-static plim_status divide_value(const dividing *d, const plim_value *v, plim_serve_part *out)
+static plim_status divide_value(const dividing *d, const plim_value *v,
+                                plim_serve_fraction *out)
 {
     plim_str leaf;
     const module *m = module_of(v->name, &leaf);
@@ -218,17 +218,17 @@ static plim_status divide_value(const dividing *d, const plim_value *v, plim_ser
         return PLIM_OK;
     if (m->how == FUSED)
         return divide_fused(d, v, out);
-    *out = m->how == HEADS && d->kv ? (plim_serve_part){d->own_kv, d->kv}
-                                    : (plim_serve_part){1, d->cards};
+    *out = m->how == HEADS && d->kv ? (plim_serve_fraction){d->own_kv, d->kv}
+                                    : (plim_serve_fraction){1, d->cards};
     return check_features(d, v, leaf, m);
 }
 
 /* Words of the vocabulary are filled up, and divided. */
 static plim_status divide_words(const dividing *d, const plim_value *v, uint64_t words,
-                                plim_serve_part *out)
+                                plim_serve_fraction *out)
 {
     uint64_t all = plim_round_up(words, VOCABULARY_UNIT);
-    *out = (plim_serve_part){all / d->cards, words};
+    *out = (plim_serve_fraction){all / d->cards, words};
     return all % d->cards ? refuse_number(d, all, "words", v->name) : PLIM_OK;
 }
 
@@ -248,31 +248,32 @@ static const module *reads_weight(const plim_graph *g, const plim_node *n)
     for (uint32_t i = 0; i < n->n_args; i++)
         for (uint32_t k = 0; k < plim_arg_values(&n->args[i]); k++) {
             uint32_t id = plim_arg_value(&n->args[i], k);
-            if (id != PLIM_NONE && is_weight(&g->values[id]))
+            if (id != PLIM_NONE && plim_serve_is_weight(&g->values[id]))
                 return module_of(g->values[id].name, &leaf);
         }
     return NULL;
 }
 
-static bool reads_part(const plim_graph *g, const plim_node *n, const plim_serve_part *part)
+static bool reads_part(const plim_graph *g, const plim_node *n,
+                       const plim_serve_fraction *part)
 {
     for (uint32_t i = 0; i < n->n_args; i++)
         for (uint32_t k = 0; k < plim_arg_values(&n->args[i]); k++) {
             uint32_t id = plim_arg_value(&n->args[i], k);
-            if (id != PLIM_NONE && !is_weight(&g->values[id]) && part[id].of > 1)
+            if (id != PLIM_NONE && !plim_serve_is_weight(&g->values[id]) && part[id].of > 1)
                 return true;
         }
     return false;
 }
 
-static void divide_results(const dividing *d, const plim_node *n, plim_serve_part *part)
+static void divide_results(const dividing *d, const plim_node *n, plim_serve_fraction *part)
 {
     const module *m = reads_weight(d->g, n);
     bool begins = m && (m->how == ROWS || m->how == HEADS || m->how == FUSED);
     bool ends = m && m->how == COLUMNS;
     bool divided = begins || (!ends && reads_part(d->g, n, part));
     for (uint32_t i = 0; i < n->n_outs; i++)
-        part[n->outs[i]] = divided ? (plim_serve_part){1, d->cards} : whole;
+        part[n->outs[i]] = divided ? (plim_serve_fraction){1, d->cards} : whole;
 }
 
 /* What a card keeps of a token: a latent vector is whole. */
@@ -287,10 +288,11 @@ static void divide_cache(const dividing *d, plim_graph *g)
     }
 }
 
-plim_status plim_serving_divide(plim_serving *s, plim_graph *g, plim_err *err)
+plim_status plim_divide_cards(plim_serve_question *q, plim_graph *g, plim_err *err)
 {
-    dividing d = {.g = g, .cards = s->cards, .by_expert = s->by_expert, .err = err};
-    plim_serve_part *part = PLIM_NEW_N(s->arena, plim_serve_part, (uint64_t)g->n_values + 1);
+    dividing d = {.g = g, .cards = q->cards, .by_expert = q->by_expert, .err = err};
+    plim_serve_fraction *part =
+        PLIM_NEW_N(q->arena, plim_serve_fraction, (uint64_t)g->n_values + 1);
     if (!part)
         return plim_oom(err);
     plim_status st = d.cards > 1 ? count_heads(&d) : PLIM_OK;
@@ -298,132 +300,15 @@ plim_status plim_serving_divide(plim_serving *s, plim_graph *g, plim_err *err)
         const plim_value *v = &g->values[i];
         uint64_t words;
         part[i] = whole;
-        if (is_weight(v) && has_words(g, v, &words))
+        if (plim_serve_is_weight(v) && has_words(g, v, &words))
             st = divide_words(&d, v, words, &part[i]);
-        else if (is_weight(v) && d.cards > 1)
+        else if (plim_serve_is_weight(v) && d.cards > 1)
             st = divide_value(&d, v, &part[i]);
     }
     for (uint32_t i = 0; i < g->n_nodes && !st && d.cards > 1; i++)
         divide_results(&d, &g->nodes[i], part);
     if (!st && d.cards > 1)
         divide_cache(&d, g);
-    s->part = part;
+    q->part = part;
     return st;
-}
-
-/* ---- stages -------------------------------------------------------------------------------------- */
-
-/* The number of the layer that has it: of "model.layers.3.mlp", 3; -1: none. */
-static int64_t layer_of(plim_str name)
-{
-    for (size_t i = 0; i < name.n; i++) {
-        int64_t n = 0;
-        size_t k = i;
-        bool begins = i && name.p[i - 1] == '.';
-        for (; begins && k < name.n && name.p[k] >= '0' && name.p[k] <= '9' && n < INT32_MAX;)
-            n = 10 * n + (name.p[k++] - '0');
-        if (begins && k > i && (k == name.n || name.p[k] == '.'))
-            return n;
-    }
-    return -1;
-}
-
-/* Layers that are left over go to the last stages but one.
- * src: vllm distributed/utils.py get_pp_indices */
-static uint64_t count_layers(uint64_t layers, uint64_t stages, uint64_t stage)
-{
-    uint64_t left = layers % stages, from_end = stages - stage; /* 1: the last */
-    return layers / stages + (from_end >= 2 && from_end < left + 2);
-}
-
-/* The first node of a layer. */
-static uint32_t find_layers(const plim_graph *g)
-{
-    uint32_t i = 0;
-    while (i < g->n_nodes && layer_of(g->scopes[g->nodes[i].scope].path) < 0)
-        i++;
-    return i;
-}
-
-/* Whether a node before the layers reads it. */
-static bool is_entrance(const plim_graph *g, uint32_t value)
-{
-    for (uint32_t i = 0, end = find_layers(g); i < end; i++)
-        for (uint32_t k = 0; k < g->nodes[i].n_args; k++)
-            for (uint32_t j = 0; j < plim_arg_values(&g->nodes[i].args[k]); j++)
-                if (plim_arg_value(&g->nodes[i].args[k], j) == value)
-                    return true;
-    return false;
-}
-
-static bool is_tied(const plim_graph *g, uint32_t value)
-{
-    for (uint32_t i = 0; i < g->n_values; i++)
-        if (g->values[i].tied_to == value)
-            return true;
-    return false;
-}
-
-/* The first stage has what comes before the layers; the last what comes after, and an embedding that is
- * tied to the head. */
-static plim_status make_stage(plim_serving *s, const plim_graph *g, uint64_t at,
-                              uint64_t first, plim_serve_stage *out, plim_err *err)
-{
-    const plim_serve_part none = {0, 1};
-    uint64_t n = count_layers((uint64_t)g->kv[0].layers, s->n_stages, at);
-    plim_graph *own = PLIM_NEW(s->arena, plim_graph);
-    plim_kv_layers *kv = PLIM_NEW(s->arena, plim_kv_layers);
-    plim_serve_part *part = PLIM_NEW_N(s->arena, plim_serve_part, (uint64_t)g->n_values + 1);
-    if (!own || !kv || !part)
-        return plim_oom(err);
-    *own = *g;
-    *kv = g->kv[0];
-    kv->layers = (int64_t)n;
-    own->kv = kv;
-    for (uint32_t i = 0; i < g->n_values; i++) {
-        int64_t layer = layer_of(g->values[i].name);
-        bool here = !is_weight(&g->values[i]) ||
-                    (layer >= 0 ? (uint64_t)layer >= first && (uint64_t)layer < first + n
-                     : is_entrance(g, i) ? !at || (at + 1 == s->n_stages && is_tied(g, i))
-                                         : at + 1 == s->n_stages);
-        part[i] = here ? s->part[i] : none;
-    }
-    *out = (plim_serve_stage){.g = own, .part = part};
-    return PLIM_OK;
-}
-
-plim_status plim_serving_stages(plim_serving *s, const plim_graph *g, plim_err *err)
-{
-    plim_serve_stage *stages = PLIM_NEW_N(s->arena, plim_serve_stage, s->n_stages);
-    plim_status st = stages ? PLIM_OK : plim_oom(err);
-    if (!st && g->n_kv != 1)
-        st = plim_fail(err, PLIM_EUNSUPPORTED, 0,
-                       "pp: layers of '" PLIM_STR_FMT
-                       "' are of several kinds: their division among stages is not simulated",
-                       PLIM_STR_CUT(g->name));
-    if (!st && s->n_stages > (uint64_t)g->kv[0].layers)
-        st =
-            plim_fail(err, PLIM_EUSAGE, 0,
-                      "pp: %" PRIu64 " stages are more than the layers of the model, %" PRId64,
-                      s->n_stages, g->kv[0].layers);
-    for (uint64_t i = 0, first = 0; i < s->n_stages && !st; i++) {
-        st = make_stage(s, g, i, first, &stages[i], err);
-        first += count_layers((uint64_t)g->kv[0].layers, s->n_stages, i);
-    }
-    s->stages = stages;
-    for (uint64_t i = 0; i < s->n_stages && !st; i++) {
-        const plim_serving at = plim_serving_at(s, i);
-        st = plim_serving_measure(&at, &stages[i].sizes, err);
-    }
-    return st;
-}
-
-plim_serving plim_serving_at(const plim_serving *s, uint64_t stage)
-{
-    plim_serving at = *s;
-    at.stage = stage;
-    at.g = s->stages[stage].g;
-    at.part = s->stages[stage].part;
-    at.sizes = s->stages[stage].sizes;
-    return at;
 }

@@ -1,6 +1,6 @@
 /* gg_file.c -- see gg_file.h.
  * src: llama.cpp gguf-py/gguf/tensor_mapping.py, convert_hf_to_gguf.py, src/llama-quant.cpp */
-#include "serve/gg_file.h"
+#include "serve/llama/gg_file.h"
 
 #include <stdio.h>
 
@@ -28,7 +28,7 @@ static const struct arch {
 } archs[] = {
 #define PLIM_GG_ARCH(name, types, pattern, keeps, more)                                       \
     {name, types, pattern, PLIM_GG_KEEPS_##keeps, more},
-#include "serve/gg_archs.def"
+#include "serve/llama/gg_archs.def"
 #undef PLIM_GG_ARCH
 };
 
@@ -52,7 +52,7 @@ static const struct mixture {
     const char *output, *fused, *experts;
 } mixtures[] = {
 #define PLIM_GG_MIX(...) {__VA_ARGS__},
-#include "serve/gg_mixtures.def"
+#include "serve/llama/gg_mixtures.def"
 #undef PLIM_GG_MIX
 };
 
@@ -146,10 +146,10 @@ static plim_status set_bytes(plim_gg_tensor *t, const char *type, plim_err *err)
 
 /* ---- tensors ----------------------------------------------------------------------------------------- */
 
-static plim_status add_tensor(const plim_serving *s, plim_gg_file *f, plim_gg_tensor t,
+static plim_status add_tensor(const plim_serve_question *q, plim_gg_file *f, plim_gg_tensor t,
                               plim_err *err)
 {
-    if (!PLIM_PUSH_ROOM(s->arena, f->tensors, f->n_tensors, f->cap_tensors))
+    if (!PLIM_PUSH_ROOM(q->arena, f->tensors, f->n_tensors, f->cap_tensors))
         return plim_oom(err);
     f->tensors[f->n_tensors++] = t;
     return PLIM_OK;
@@ -187,11 +187,11 @@ static void set_shape(plim_gg_tensor *t, int32_t rank, const int64_t *dim)
     }
 }
 
-static plim_status read_held(const plim_serving *s, plim_gg_file *f, plim_err *err)
+static plim_status read_held(const plim_serve_question *q, plim_gg_file *f, plim_err *err)
 {
     plim_status st = PLIM_OK;
-    for (uint32_t i = 0; i < s->held->n_items && !st; i++) {
-        const plim_item *it = &s->held->items[i];
+    for (uint32_t i = 0; i < q->held->n_items && !st; i++) {
+        const plim_item *it = &q->held->items[i];
         plim_gg_tensor t = {.name = it->name, .layer = -1, .block = 1};
         uint32_t bytes;
         plim_ggml_type_find(it->type, &t.block, &bytes);
@@ -200,7 +200,7 @@ static plim_status read_held(const plim_serving *s, plim_gg_file *f, plim_err *e
         t.bytes = it->bytes;
         if (!split_name(it->name, "blk.", &t.layer, &t.name))
             t.layer = -1;
-        st = add_tensor(s, f, t, err);
+        st = add_tensor(q, f, t, err);
     }
     return st;
 }
@@ -247,66 +247,66 @@ static const struct rename {
     {"lm_head.", "output.", NULL},
 };
 
-static bool rename_tensor(const plim_serving *s, plim_str from, plim_str *to)
+static bool rename_tensor(const plim_serve_question *q, plim_str from, plim_str *to)
 {
     for (size_t i = 0; i < PLIM_COUNT(names); i++) {
         const struct rename *r = &names[i];
         size_t n = strlen(r->from);
         if (!plim_str_starts(from, r->from) ||
-            (r->types && !plim_item_has(r->types, s->g->model_type)))
+            (r->types && !plim_item_has(r->types, q->g->model_type)))
             continue;
-        *to = plim_arena_printf(s->arena, "%s%.*s", r->to, (int)(from.n - n), from.p + n);
+        *to = plim_arena_printf(q->arena, "%s%.*s", r->to, (int)(from.n - n), from.p + n);
         return true;
     }
     return false;
 }
 
-static plim_status read_parameter(const plim_serving *s, plim_gg_file *f, const plim_value *v,
-                                  plim_err *err)
+static plim_status read_parameter(const plim_serve_question *q, plim_gg_file *f,
+                                  const plim_value *v, plim_err *err)
 {
     plim_gg_tensor t = {.layer = -1};
     plim_str rest = v->name;
     if (!split_name(v->name, "model.layers.", &t.layer, &rest) &&
         !split_name(v->name, "transformer.h.", &t.layer, &rest))
         t.layer = -1;
-    if (!rename_tensor(s, rest, &t.name))
+    if (!rename_tensor(q, rest, &t.name))
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                          "what '" PLIM_STR_FMT "' is called in a GGUF file is not known",
                          PLIM_STR_CUT(v->name));
     if (!t.name.p)
         return plim_oom(err);
     set_shape(&t, v->meta.rank, v->meta.dim);
-    bool conv1d = plim_str_is(s->g->model_type, "gpt2") && v->meta.rank == 2 && t.layer >= 0;
-    bool experts = plim_str_is(s->g->model_type, "gpt_oss") && v->meta.rank == 3;
+    bool conv1d = plim_str_is(q->g->model_type, "gpt2") && v->meta.rank == 2 && t.layer >= 0;
+    bool experts = plim_str_is(q->g->model_type, "gpt_oss") && v->meta.rank == 3;
     if (conv1d || experts) { /* x @ weight: transposed */
         int64_t n = t.n[0];
         t.n[0] = t.n[1];
         t.n[1] = n;
     }
     if (!plim_str_is(t.name, "ffn_gate_exps.weight"))
-        return add_tensor(s, f, t, err);
+        return add_tensor(q, f, t, err);
     t.n[1] /= 2; /* two tensors in the file */
     t.elements /= 2;
-    plim_status st = add_tensor(s, f, t, err);
+    plim_status st = add_tensor(q, f, t, err);
     t.name = PLIM_STR("ffn_up_exps.weight");
-    return st ? st : add_tensor(s, f, t, err);
+    return st ? st : add_tensor(q, f, t, err);
 }
 
-static plim_status read_graph(const plim_serving *s, plim_gg_file *f, plim_err *err)
+static plim_status read_graph(const plim_serve_question *q, plim_gg_file *f, plim_err *err)
 {
     plim_status st = PLIM_OK;
     for (size_t i = 0; i < PLIM_COUNT(archs); i++)
-        if (plim_item_has(archs[i].types, s->g->model_type))
+        if (plim_item_has(archs[i].types, q->g->model_type))
             f->arch = plim_str_of(archs[i].name);
     if (!f->arch.n)
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                          "how llama.cpp holds a model of type '" PLIM_STR_FMT
                          "' is not known: give its GGUF file",
-                         PLIM_STR_CUT(s->g->model_type));
-    for (uint32_t i = 0; i < s->g->n_values && !st; i++) {
-        const plim_value *v = &s->g->values[i];
+                         PLIM_STR_CUT(q->g->model_type));
+    for (uint32_t i = 0; i < q->g->n_values && !st; i++) {
+        const plim_value *v = &q->g->values[i];
         if (v->kind == PLIM_VALUE_PARAMETER && v->tied_to == PLIM_NONE)
-            st = read_parameter(s, f, v, err);
+            st = read_parameter(q, f, v, err);
     }
     return st;
 }
@@ -375,10 +375,10 @@ static int64_t count_chosen(const plim_graph *g)
     return 0;
 }
 
-static void describe_graph(const plim_serving *s, plim_gg_file *f)
+static void describe_graph(const plim_serve_question *q, plim_gg_file *f)
 {
     plim_gg_model *m = &f->model;
-    const plim_kv_layers *kv = &s->g->kv[0];
+    const plim_kv_layers *kv = &q->g->kv[0];
     m->kv_heads = kv->heads;
     m->head_k = kv->keys;
     m->head_v = kv->values ? kv->values : kv->keys;
@@ -388,9 +388,9 @@ static void describe_graph(const plim_serving *s, plim_gg_file *f)
         m->fused_qkv
             ? (rows_of(f, "attn_qkv.weight") - kv->heads * (kv->keys + kv->values)) / width
             : rows / width;
-    for (uint32_t i = 0; i < s->g->n_kv; i++)
-        m->window = PLIM_MAX(m->window, s->g->kv[i].window);
-    m->used = count_chosen(s->g);
+    for (uint32_t i = 0; i < q->g->n_kv; i++)
+        m->window = PLIM_MAX(m->window, q->g->kv[i].window);
+    m->used = count_chosen(q->g);
     f->all_layers = m->layers;
 }
 
@@ -439,11 +439,12 @@ static void describe_heads(const plim_gguf *g, plim_gg_file *f)
     f->embedding = f->embedding ? f->embedding : m->hidden;
 }
 
-static plim_status describe_metadata(const plim_serving *s, plim_gg_file *f, plim_err *err)
+static plim_status describe_metadata(const plim_serve_question *q, plim_gg_file *f,
+                                     plim_err *err)
 {
     const plim_gguf *g;
     plim_gg_kept *kept;
-    plim_status st = plim_gguf_open(s->job->model->source.bytes, s->arena, &g, err);
+    plim_status st = plim_gguf_open(q->job->model->source.bytes, q->arena, &g, err);
     if (st)
         return st;
     f->arch = plim_gguf_arch(g);
@@ -454,7 +455,7 @@ static plim_status describe_metadata(const plim_serving *s, plim_gg_file *f, pli
     const struct arch *arch = find_arch(f->arch);
     const uint64_t state = plim_gg_state(g, !arch || !(arch->more & PLIM_GG_UNGROUPED));
     st = plim_gg_kept_of(g, arch ? arch->keeps : PLIM_GG_KEEPS_TOKENS, state, f->model.layers,
-                         s->arena, &kept, err);
+                         q->arena, &kept, err);
     f->kept = kept;
     f->state = arch ? 0 : state;
     f->model.encodes = arch && arch->keeps == PLIM_GG_KEEPS_NOTHING;
@@ -462,12 +463,12 @@ static plim_status describe_metadata(const plim_serving *s, plim_gg_file *f, pli
 }
 
 /* Sets what an architecture has beside its tensors, and which of its layers have a window. */
-static plim_status describe_arch(const plim_serving *s, plim_gg_file *f, plim_err *err)
+static plim_status describe_arch(const plim_serve_question *q, plim_gg_file *f, plim_err *err)
 {
     plim_gg_model *m = &f->model;
     const struct arch *arch = find_arch(f->arch);
     if (!arch) {
-        f->unlisted = plim_arena_printf(s->arena, "'" PLIM_STR_FMT "' is not known",
+        f->unlisted = plim_arena_printf(q->arena, "'" PLIM_STR_FMT "' is not known",
                                         PLIM_STR_CUT(f->arch))
                           .p;
         return f->unlisted ? PLIM_OK : plim_oom(err);
@@ -477,8 +478,8 @@ static plim_status describe_arch(const plim_serving *s, plim_gg_file *f, plim_er
     m->query_scale = arch->more & PLIM_GG_QUERY_SCALE;
     m->residual_first = arch->more & PLIM_GG_RESIDUAL_FIRST;
     m->norm_weights = arch->more & PLIM_GG_NORM_WEIGHTS;
-    bool *windowed = PLIM_NEW_N(s->arena, bool, m->layers + 1);
-    plim_gg_kept *kept = PLIM_NEW_N(s->arena, plim_gg_kept, m->layers + 1);
+    bool *windowed = PLIM_NEW_N(q->arena, bool, m->layers + 1);
+    plim_gg_kept *kept = PLIM_NEW_N(q->arena, plim_gg_kept, m->layers + 1);
     if (!windowed || !kept)
         return plim_oom(err);
     f->known = !(arch->more & PLIM_GG_GUESS);
@@ -508,7 +509,7 @@ static bool is_sound(const plim_gg_file *f)
            m->kv_heads <= m->heads && m->ffn <= INT32_MAX / 2;
 }
 
-static plim_status check_model(const plim_serving *s, plim_gg_file *f, plim_err *err)
+static plim_status check_model(const plim_serve_question *q, plim_gg_file *f, plim_err *err)
 {
     f->sound = is_sound(f);
     return f->sound || (!f->known && f->n_tensors && f->model.layers > 0)
@@ -516,14 +517,14 @@ static plim_status check_model(const plim_serving *s, plim_gg_file *f, plim_err 
                : plim_fail(err, PLIM_EUNSUPPORTED, 0,
                            "'" PLIM_STR_FMT "' is no model whose layers llama.cpp is known to "
                            "build (architecture '" PLIM_STR_FMT "')",
-                           PLIM_STR_CUT(s->job->model->name), PLIM_STR_CUT(f->arch));
+                           PLIM_STR_CUT(q->job->model->name), PLIM_STR_CUT(f->arch));
 }
 
-static plim_status choose_types(const plim_serving *s, plim_str format, plim_gg_file *f,
+static plim_status choose_types(const plim_serve_question *q, plim_str format, plim_gg_file *f,
                                 plim_err *err)
 {
     char word[64];
-    plim_dtype own = plim_serving_dtype(s);
+    plim_dtype own = plim_question_dtype(q);
     const char *usual = own == PLIM_F32 ? "F32" : own == PLIM_BF16 ? "BF16" : "F16";
     bool tied = !find_tensor(f, "output.weight");
     snprintf(word, sizeof word, PLIM_STR_FMT, (int)PLIM_MIN(format.n, sizeof word - 1),
@@ -537,32 +538,32 @@ static plim_status choose_types(const plim_serving *s, plim_str format, plim_gg_
     return st;
 }
 
-plim_status plim_gg_file_open(const plim_serving *s, plim_str format, plim_gg_file *out,
+plim_status plim_gg_file_open(const plim_serve_question *q, plim_str format, plim_gg_file *out,
                               plim_err *err)
 {
     *out = (plim_gg_file){.arch = {"", 0}};
-    if (s->held && format.n)
+    if (q->held && format.n)
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "the file has types of its own: leave out 'weights'");
-    plim_status st = s->held ? read_held(s, out, err) : read_graph(s, out, err);
+    plim_status st = q->held ? read_held(q, out, err) : read_graph(q, out, err);
     if (st)
         return st;
     describe_tensors(out);
-    if (s->held)
-        st = describe_metadata(s, out, err);
+    if (q->held)
+        st = describe_metadata(q, out, err);
     else
-        describe_graph(s, out);
+        describe_graph(q, out);
     if (!st)
-        st = describe_arch(s, out, err);
+        st = describe_arch(q, out, err);
     if (!st)
-        st = check_model(s, out, err);
-    return st || s->held ? st : choose_types(s, format, out, err);
+        st = check_model(q, out, err);
+    return st || q->held ? st : choose_types(q, format, out, err);
 }
 
-plim_status plim_gg_note(const plim_serving *s, const char **out, plim_err *err)
+plim_status plim_gg_note(const plim_serve_question *q, const char **out, plim_err *err)
 {
     const plim_gguf *g;
-    plim_status st = plim_gguf_open(s->job->model->source.bytes, s->arena, &g, err);
+    plim_status st = plim_gguf_open(q->job->model->source.bytes, q->arena, &g, err);
     if (st)
         return st;
     const plim_str name = plim_gguf_arch(g);
@@ -578,7 +579,7 @@ plim_status plim_gg_note(const plim_serving *s, const char **out, plim_err *err)
             ? "is an architecture whose graph is not known: the buffers of the computation are estimated"
             : NULL;
     *out =
-        says ? plim_arena_printf(s->arena, "'" PLIM_STR_FMT "' %s", PLIM_STR_CUT(name), says).p
+        says ? plim_arena_printf(q->arena, "'" PLIM_STR_FMT "' %s", PLIM_STR_CUT(name), says).p
              : "";
     return *out ? PLIM_OK : plim_oom(err);
 }

@@ -1,5 +1,5 @@
 /* ggml.c -- see ggml.h. */
-#include "serve/ggml.h"
+#include "serve/llama/ggml.h"
 
 typedef struct tensor {
     int64_t n[PLIM_GG_DIMS];

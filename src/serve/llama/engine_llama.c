@@ -8,7 +8,7 @@
 #include "base/fmt.h"
 #include "base/items.h"
 #include "base/regex.h"
-#include "serve/gg_file.h"
+#include "serve/llama/gg_file.h"
 
 enum { CELLS = 256 }; /* a cache has a multiple of them */
 enum { MOST_OVERRIDES = 16, ALL_LAYERS = 1 << 20 };
@@ -64,7 +64,7 @@ static plim_status read_override(plim_arena *a, options *o, plim_str text, plim_
 }
 
 /* The options that stand for expressions of llama.cpp's own.  src: common/common.h */
-static plim_status read_kinds(const plim_serving *s, options *o, plim_err *err)
+static plim_status read_kinds(const plim_serve_question *q, options *o, plim_err *err)
 {
     static const struct {
         const char *name, *regex;
@@ -77,21 +77,21 @@ static plim_status read_kinds(const plim_serving *s, options *o, plim_err *err)
     plim_status st = PLIM_OK;
     for (size_t i = 0; i < PLIM_COUNT(kinds) && !st; i++) {
         double n;
-        st = plim_serving_number(s, kinds[i].name, 0, kinds[i].most, &n, err);
+        st = plim_question_number(q, kinds[i].name, 0, kinds[i].most, &n, err);
         if (!st && n > 0)
-            st = add_override(s->arena, o, plim_str_of(kinds[i].regex), PLIM_ON_HOST,
+            st = add_override(q->arena, o, plim_str_of(kinds[i].regex), PLIM_ON_HOST,
                               kinds[i].most > 1 ? n : ALL_LAYERS, err);
     }
     return st;
 }
 
-static plim_status read_overrides(const plim_serving *s, options *o, plim_err *err)
+static plim_status read_overrides(const plim_serve_question *q, options *o, plim_err *err)
 {
-    plim_str rest = plim_serving_option(s, "override_tensor"), one;
+    plim_str rest = plim_question_option(q, "override_tensor"), one;
     plim_status st = PLIM_OK;
     while (!st && !plim_str_is(rest, "none") && plim_item_word(&rest, ';', &one))
-        st = read_override(s->arena, o, one, err);
-    return st ? st : read_kinds(s, o, err);
+        st = read_override(q->arena, o, one, err);
+    return st ? st : read_kinds(q, o, err);
 }
 
 static bool find_override(const options *o, int64_t layer, plim_str name,
@@ -118,10 +118,10 @@ static bool find_override(const options *o, int64_t layer, plim_str name,
 
 /* ---- options ---------------------------------------------------------------------------------- */
 
-static plim_status read_options(const plim_serving *s, options *o, plim_err *err)
+static plim_status read_options(const plim_serve_question *q, options *o, plim_err *err)
 {
-    plim_str flash = plim_serving_option(s, "flash_attn");
-    bool all = plim_str_is(plim_serving_option(s, "n_gpu_layers"), "all");
+    plim_str flash = plim_question_option(q, "flash_attn");
+    bool all = plim_str_is(plim_question_option(q, "n_gpu_layers"), "all");
     *o = (options){.layers = ALL_LAYERS, .flash = !plim_str_is(flash, "off")};
     if (!plim_str_is(flash, "auto") && !plim_str_is(flash, "on") && o->flash)
         return plim_fail(
@@ -129,21 +129,21 @@ static plim_status read_options(const plim_serving *s, options *o, plim_err *err
             "option 'flash_attn' of llama.cpp is auto, on or off, not '" PLIM_STR_FMT "'",
             PLIM_STR_CUT(flash));
     plim_status st =
-        all ? PLIM_OK : plim_serving_number(s, "n_gpu_layers", 0, 1 << 20, &o->layers, err);
+        all ? PLIM_OK : plim_question_number(q, "n_gpu_layers", 0, 1 << 20, &o->layers, err);
     if (!st)
-        st = plim_serving_number(s, "ubatch_size", 1, 1 << 20, &o->ubatch, err);
+        st = plim_question_number(q, "ubatch_size", 1, 1 << 20, &o->ubatch, err);
     if (!st)
-        st = plim_serving_number(s, "batch_size", 1, 1 << 20, &o->batch, err);
+        st = plim_question_number(q, "batch_size", 1, 1 << 20, &o->batch, err);
     if (!st)
-        st = plim_serving_number(s, "kv_unified", 0, 1, &o->unified, err);
+        st = plim_question_number(q, "kv_unified", 0, 1, &o->unified, err);
     if (!st)
-        st = plim_serving_number(s, "swa_full", 0, 1, &o->whole_windows, err);
+        st = plim_question_number(q, "swa_full", 0, 1, &o->whole_windows, err);
     if (!st)
-        st = read_overrides(s, o, err);
-    if (!st && !o->flash && s->values->elements > 1)
+        st = read_overrides(q, o, err);
+    if (!st && !o->flash && q->values->elements > 1)
         st = plim_fail(err, PLIM_EUSAGE, 0,
                        "llama.cpp holds values as '%s' with flash attention only",
-                       s->values->name);
+                       q->values->name);
     return st;
 }
 
@@ -211,8 +211,8 @@ static uint64_t bytes_on(plim_serve_place place, const plim_gg_tensor *t)
     return plim_round_up(plim_sat_add(t->bytes, filling), ALIGNMENT);
 }
 
-static plim_status add_weights(const plim_serving *s, const options *o, const plim_gg_file *f,
-                               plim_served *out, plim_err *err)
+static plim_status add_weights(const plim_serve_question *q, const options *o,
+                               const plim_gg_file *f, plim_serve_answer *out, plim_err *err)
 {
     uint64_t bytes[PLIM_PLACE_COUNT] = {0}, elements = 0, all = 0;
     bool output = false;
@@ -230,7 +230,7 @@ static plim_status add_weights(const plim_serving *s, const options *o, const pl
     }
     if (!output && !f->model.encodes && embed && has_output_there(o, f)) /* a copy */
         bytes[PLIM_ON_CARD] = plim_sat_add(bytes[PLIM_ON_CARD], bytes_on(PLIM_ON_CARD, embed));
-    const char *doc = plim_arena_printf(s->arena, "%.4f bits per weight",
+    const char *doc = plim_arena_printf(q->arena, "%.4f bits per weight",
                                         8.0 * (double)all / (double)elements)
                           .p;
     if (!doc)
@@ -238,8 +238,8 @@ static plim_status add_weights(const plim_serving *s, const options *o, const pl
     plim_status st = PLIM_OK;
     for (int p = 0; p < PLIM_PLACE_COUNT && !st; p++)
         if (bytes[p])
-            st = plim_served_part(out, exact_row("model", (plim_serve_place)p, bytes[p], doc),
-                                  err);
+            st = plim_answer_add(out, exact_row("model", (plim_serve_place)p, bytes[p], doc),
+                                 err);
     return st;
 }
 
@@ -251,18 +251,18 @@ static int64_t pad_cells(uint64_t n)
                              (uint64_t)INT64_MAX / 4);
 }
 
-static plim_gg_context context_of(const plim_serving *s, const options *o,
+static plim_gg_context context_of(const plim_serve_question *q, const options *o,
                                   const plim_gg_file *f)
 {
     const plim_gg_model *m = &f->model;
-    int64_t requests = (int64_t)s->concurrency, one = pad_cells(s->context);
+    int64_t requests = (int64_t)q->concurrency, one = pad_cells(q->context);
     bool unified = o->unified > 0 || requests == 1;
     plim_gg_context c = {.streams = unified ? 1 : requests,
-                         .cells = unified ? pad_cells(plim_sat_mul(s->context, s->concurrency))
+                         .cells = unified ? pad_cells(plim_sat_mul(q->context, q->concurrency))
                                           : one,
-                         .key_bytes = PLIM_MAX(s->keys->bytes / s->keys->elements, 1),
-                         .value_bytes = PLIM_MAX(s->values->bytes / s->values->elements, 1),
-                         .card = s->job->gpu || o->layers > 0,
+                         .key_bytes = PLIM_MAX(q->keys->bytes / q->keys->elements, 1),
+                         .value_bytes = PLIM_MAX(q->values->bytes / q->values->elements, 1),
+                         .card = q->job->gpu || o->layers > 0,
                          .flash = o->flash,
                          .output_there = has_output_there(o, f),
                          .moved = move_weight,
@@ -270,13 +270,13 @@ static plim_gg_context context_of(const plim_serving *s, const options *o,
     while (c.first < m->layers && !is_offloaded(o, f, c.first))
         c.first++;
     uint64_t window = plim_sat_add(
-        plim_sat_mul((uint64_t)m->window, unified ? s->concurrency : 1), (uint64_t)o->ubatch);
+        plim_sat_mul((uint64_t)m->window, unified ? q->concurrency : 1), (uint64_t)o->ubatch);
     c.windowed_cells =
         o->whole_windows > 0 ? c.cells : pad_cells(PLIM_MIN((uint64_t)c.cells, window));
     uint64_t total = plim_sat_mul((uint64_t)c.cells, (uint64_t)c.streams);
     c.tokens = (int64_t)PLIM_MIN(total, (uint64_t)o->ubatch);
     c.tokens = (c.tokens + requests - 1) / requests * requests;
-    c.outputs = PLIM_MIN(c.tokens, s->guesses ? requests : (int64_t)o->batch);
+    c.outputs = PLIM_MIN(c.tokens, q->guesses ? requests : (int64_t)o->batch);
     if (m->encodes) { /* tokens see those of the batch */
         c.streams = 1;
         c.cells = c.windowed_cells = c.tokens;
@@ -297,15 +297,15 @@ static plim_status check_blocks(const plim_kv_type *t, const char *what, int64_t
 }
 
 /* What one of the layers has of all requests. */
-static uint64_t cache_of(const plim_serving *s, const plim_gg_file *f,
+static uint64_t cache_of(const plim_serve_question *q, const plim_gg_file *f,
                          const plim_gg_context *c, int64_t kv_heads, bool windowed)
 {
     const plim_gg_model *m = &f->model;
     const uint64_t cells = (uint64_t)(windowed ? c->windowed_cells : c->cells),
                    row = plim_sat_add(
-                       plim_kv_row(s->keys,
+                       plim_kv_row(q->keys,
                                    plim_sat_mul((uint64_t)kv_heads, (uint64_t)m->head_k)),
-                       plim_kv_row(s->values,
+                       plim_kv_row(q->values,
                                    plim_sat_mul((uint64_t)kv_heads, (uint64_t)m->head_v)));
     return plim_sat_mul(plim_sat_mul(cells, (uint64_t)c->streams), row);
 }
@@ -328,7 +328,7 @@ typedef struct kept_bytes {
 } kept_bytes;
 
 static plim_status add_kept(const plim_gg_file *f, plim_serve_place place, const kept_bytes *b,
-                            plim_served *out, plim_err *err)
+                            plim_serve_answer *out, plim_err *err)
 {
     plim_serve_row cache = exact_row("KV cache", place, b->tokens, "cells of all requests"),
                    state =
@@ -337,36 +337,37 @@ static plim_status add_kept(const plim_gg_file *f, plim_serve_place place, const
         cache = unsure_row(f, "KV cache", place, b->tokens, b->most_tokens);
         state = unsure_row(f, "state", place, 0, b->most_states);
     }
-    plim_status st = cache.high ? plim_served_part(out, cache, err) : PLIM_OK;
-    return st || !state.high ? st : plim_served_part(out, state, err);
+    plim_status st = cache.high ? plim_answer_add(out, cache, err) : PLIM_OK;
+    return st || !state.high ? st : plim_answer_add(out, state, err);
 }
 
-static plim_status add_cache(const plim_serving *s, const options *o, const plim_gg_file *f,
-                             const plim_gg_context *c, plim_served *out, plim_err *err)
+static plim_status add_cache(const plim_serve_question *q, const options *o,
+                             const plim_gg_file *f, const plim_gg_context *c,
+                             plim_serve_answer *out, plim_err *err)
 {
     const plim_gg_model *m = &f->model;
     kept_bytes bytes[PLIM_PLACE_COUNT] = {{0}};
     uint64_t all = 0;
     const uint64_t cells = PLIM_MAX(plim_sat_mul((uint64_t)c->cells, (uint64_t)c->streams), 1);
-    plim_status st = m->encodes ? PLIM_OK : check_blocks(s->keys, "keys", m->head_k, err);
+    plim_status st = m->encodes ? PLIM_OK : check_blocks(q->keys, "keys", m->head_k, err);
     if (!st && !m->encodes)
-        st = check_blocks(s->values, "values", m->head_v, err);
+        st = check_blocks(q->values, "values", m->head_v, err);
     if (st)
         return st;
     out->token_bytes = 0;
     for (int64_t i = 0; i < m->layers; i++) {
         const plim_gg_kept *k = &f->kept[i];
         kept_bytes *b = &bytes[is_offloaded(o, f, i) ? PLIM_ON_CARD : PLIM_ON_HOST];
-        uint64_t layer = cache_of(s, f, c, k->kv_heads, k->windowed),
-                 states = plim_sat_mul(k->state, s->concurrency);
+        uint64_t layer = cache_of(q, f, c, k->kv_heads, k->windowed),
+                 states = plim_sat_mul(k->state, q->concurrency);
         b->tokens = plim_sat_add(b->tokens, layer);
         b->states = plim_sat_add(b->states, states);
-        b->most_tokens = plim_sat_add(b->most_tokens, cache_of(s, f, c, m->kv_heads, false));
-        b->most_states = plim_sat_add(b->most_states, plim_sat_mul(f->state, s->concurrency));
+        b->most_tokens = plim_sat_add(b->most_tokens, cache_of(q, f, c, m->kv_heads, false));
+        b->most_states = plim_sat_add(b->most_states, plim_sat_mul(f->state, q->concurrency));
         all = plim_sat_add(all, plim_sat_add(layer, states));
         out->token_bytes = plim_sat_add(out->token_bytes, k->windowed ? 0 : layer / cells);
     }
-    out->request_bytes = f->unlisted ? 0 : all / s->concurrency;
+    out->request_bytes = f->unlisted ? 0 : all / q->concurrency;
     out->token_bytes = f->unlisted ? 0 : out->token_bytes;
     for (int p = 0; p < PLIM_PLACE_COUNT && !st; p++)
         st = add_kept(f, (plim_serve_place)p, &bytes[p], out, err);
@@ -434,11 +435,11 @@ static plim_status lay_out(const plim_gg_file *f, const plim_gg_context *c, bool
 
 /* Logits of a token of each request, or embeddings, beside which there is room for logits.  For all tokens of
  * a batch an encoder makes it larger.  src: llama-context.cpp output_reserve, encode */
-static plim_serve_row output_row(const plim_serving *s, const plim_gg_file *f,
+static plim_serve_row output_row(const plim_serve_question *q, const plim_gg_file *f,
                                  const plim_gg_context *c)
 {
     const plim_gg_model *m = &f->model;
-    const uint64_t logits = plim_sat_mul((uint64_t)m->vocab * 4, s->concurrency);
+    const uint64_t logits = plim_sat_mul((uint64_t)m->vocab * 4, q->concurrency);
     plim_serve_row r = exact_row("output", PLIM_ON_HOST, logits, "logits");
     if (f->unlisted)
         return unsure_row(f, r.part, PLIM_ON_HOST, logits, logits);
@@ -448,17 +449,17 @@ static plim_serve_row output_row(const plim_serving *s, const plim_gg_file *f,
         plim_sat_mul(4, plim_sat_add((uint64_t)m->vocab, (uint64_t)f->embedding));
     r.doc = "embeddings, room for logits";
     r.certainty = PLIM_ESTIMATED;
-    r.low = plim_sat_mul(token, s->concurrency);
+    r.low = plim_sat_mul(token, q->concurrency);
     r.usual = r.high = PLIM_MAX(r.low, plim_sat_mul(token, (uint64_t)c->tokens));
     return r;
 }
 
-static plim_status add_compute(const plim_serving *s, const plim_gg_file *f,
-                               const plim_gg_context *c, plim_served *out, plim_err *err)
+static plim_status add_compute(const plim_serve_question *q, const plim_gg_file *f,
+                               const plim_gg_context *c, plim_serve_answer *out, plim_err *err)
 {
     static const plim_serve_place places[] = {PLIM_ON_CARD, PLIM_ON_HOST};
     uint64_t bytes[PLIM_GG_PLACES] = {0};
-    bool exact = f->known && s->keys->elements == 1 && s->values->elements == 1,
+    bool exact = f->known && q->keys->elements == 1 && q->values->elements == 1,
          states = false;
     for (int64_t i = 0; i < f->model.layers; i++)
         states |= f->kept[i].state > 0;
@@ -466,24 +467,34 @@ static plim_status add_compute(const plim_serving *s, const plim_gg_file *f,
     plim_status st = lay_out(f, c, laid, bytes, err);
     for (int p = 0; p < PLIM_GG_PLACES && !st; p++)
         if (bytes[p])
-            st = plim_served_part(out, compute_row(f, exact, laid, places[p], bytes[p]), err);
-    return st ? st : plim_served_part(out, output_row(s, f, c), err);
+            st = plim_answer_add(out, compute_row(f, exact, laid, places[p], bytes[p]), err);
+    return st ? st : plim_answer_add(out, output_row(q, f, c), err);
 }
 
-plim_status plim_engine_llama(const plim_serving *s, plim_served *out, plim_err *err)
+static plim_status answer_llama(const plim_serve_question *q, plim_serve_answer *out,
+                                plim_err *err)
 {
     options o;
     plim_gg_file f;
-    plim_status st = read_options(s, &o, err);
+    plim_status st = read_options(q, &o, err);
     if (!st)
-        st = plim_gg_file_open(s, s->weights, &f, err);
+        st = plim_gg_file_open(q, q->weights, &f, err);
     if (st)
         return st;
-    const plim_gg_context c = context_of(s, &o, &f);
-    st = add_weights(s, &o, &f, out, err);
+    const plim_gg_context c = context_of(q, &o, &f);
+    st = add_weights(q, &o, &f, out, err);
     if (!st)
-        st = add_cache(s, &o, &f, &c, out, err);
+        st = add_cache(q, &o, &f, &c, out, err);
     if (!st)
-        st = add_compute(s, &f, &c, out, err);
+        st = add_compute(q, &f, &c, out, err);
     return st;
 }
+
+/* A file has experts in MXFP4 as they are; other weights are dequantized for it. */
+static const char *name_published(const char *packed)
+{
+    return strcmp(packed, "mxfp4") ? NULL : "BF16_MXFP4";
+}
+
+const plim_engine_code plim_engine_llama = {
+    .answer = answer_llama, .note = plim_gg_note, .published = name_published};

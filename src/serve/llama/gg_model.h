@@ -2,7 +2,7 @@
 #ifndef PLIM_SERVE_GG_MODEL_H
 #define PLIM_SERVE_GG_MODEL_H
 
-#include "serve/ggml.h"
+#include "serve/llama/ggml.h"
 
 typedef struct plim_gg_model {
     int64_t layers, hidden, vocab, heads, kv_heads, head_k, head_v, ffn, experts, used;

@@ -3,8 +3,8 @@
 #ifndef PLIM_SERVE_GG_FILE_H
 #define PLIM_SERVE_GG_FILE_H
 
-#include "serve/gg_keeps.h"
-#include "serve/gg_model.h"
+#include "serve/llama/gg_keeps.h"
+#include "serve/llama/gg_model.h"
 #include "serve/serve.h"
 
 typedef struct plim_gg_tensor {
@@ -31,7 +31,10 @@ typedef struct plim_gg_file {
 
 /* Of what is served, with the mixture of types `format` ("": of the graph's own type), in
  * s->arena. */
-plim_status plim_gg_file_open(const plim_serving *s, plim_str format, plim_gg_file *out,
+plim_status plim_gg_file_open(const plim_serve_question *s, plim_str format, plim_gg_file *out,
                               plim_err *err);
+
+/* Of a file that q->held lists: a sentence about what of the answer is not exact; "": all is. */
+plim_status plim_gg_note(const plim_serve_question *q, const char **out, plim_err *err);
 
 #endif

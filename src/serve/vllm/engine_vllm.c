@@ -5,7 +5,7 @@
  * follow from its code; what the dummies need is estimated from what the layers produce and
  * from logs that users published. */
 #include "base/fmt.h"
-#include "serve/serve.h"
+#include "serve/vllm/vllm_weights.h"
 
 /* ---- options ------------------------------------------------------------------------------ */
 
@@ -20,31 +20,33 @@ static bool is_large(const plim_gpu *gpu)
     return gpu && gpu->memory_bytes >= UINT64_C(70) << 30 && !strstr(gpu->name, "A100");
 }
 
-static plim_status read_auto(const plim_serving *s, const char *name, double small,
+static plim_status read_auto(const plim_serve_question *q, const char *name, double small,
                              double large, double *out, plim_err *err)
 {
-    if (!plim_str_is(plim_serving_option(s, name), "auto"))
-        return plim_serving_number(s, name, 1, 1 << 24, out, err);
-    *out = is_large(s->job->gpu) ? large : small;
+    if (!plim_str_is(plim_question_option(q, name), "auto"))
+        return plim_question_number(q, name, 1, 1 << 24, out, err);
+    *out = is_large(q->job->gpu) ? large : small;
     return PLIM_OK;
 }
 
-static plim_status read_options(const plim_serving *s, options *o, plim_err *err)
+static plim_status read_options(const plim_serve_question *q, options *o, plim_err *err)
 {
     plim_status st =
-        plim_serving_number(s, "gpu_memory_utilization", 0.01, 1, &o->utilization, err);
+        plim_question_number(q, "gpu_memory_utilization", 0.01, 1, &o->utilization, err);
     if (!st)
-        st = read_auto(s, "max_num_batched_tokens", 2048, 8192, &o->tokens, err);
+        st = read_auto(q, "max_num_batched_tokens", 2048, 8192, &o->tokens, err);
     if (!st)
-        st = read_auto(s, "max_num_seqs", 256, 1024, &o->sequences, err);
+        st = read_auto(q, "max_num_seqs", 256, 1024, &o->sequences, err);
     if (!st)
-        st = plim_serving_number(s, "block_size", 1, 1 << 16, &o->block, err);
+        st = plim_question_number(q, "block_size", 1, 1 << 16, &o->block, err);
     if (!st)
-        st = plim_serving_number(s, "enforce_eager", 0, 1, &o->eager, err);
+        st = plim_question_number(q, "enforce_eager", 0, 1, &o->eager, err);
     if (!st)
-        st = plim_serving_number(s, "num_gpu_blocks_override", 0, 1e12, &o->blocks, err);
-    return st ? st : plim_serving_number(s, "kv_cache_memory_bytes", 0, 1e15, &o->pool, err);
+        st = plim_question_number(q, "num_gpu_blocks_override", 0, 1e12, &o->blocks, err);
+    return st ? st : plim_question_number(q, "kv_cache_memory_bytes", 0, 1e15, &o->pool, err);
 }
+
+static const plim_vllm_sizes *sizes_of(const plim_serve_question *q) { return q->measured; }
 
 /* ---- the run of dummies ------------------------------------------------------------------------- */
 
@@ -54,16 +56,16 @@ static plim_status read_options(const plim_serving *s, options *o, plim_err *err
  * src: vllm pull request 10511 and issue 13882, kvcached pull request 448 */
 enum { SAMPLER_LOW = 12, SAMPLER_USUAL = 16, SAMPLER_HIGH = 41 };
 
-static bool has_sampler(const plim_serving *s) { return s->stage + 1 >= s->n_stages; }
+static bool has_sampler(const plim_serve_question *q) { return q->stage + 1 >= q->n_stages; }
 
-static plim_status add_profile_run(const plim_serving *s, const options *o, plim_served *out,
-                                   plim_err *err)
+static plim_status add_profile_run(const plim_serve_question *q, const options *o,
+                                   plim_serve_answer *out, plim_err *err)
 {
-    const plim_meta *logits = &s->g->values[s->g->outputs[0]].meta;
+    const plim_meta *logits = &q->g->values[q->g->outputs[0]].meta;
     uint64_t words = logits->rank ? (uint64_t)logits->dim[logits->rank - 1] : 0;
     uint64_t rows = (uint64_t)PLIM_MIN(o->sequences, o->tokens);
-    const uint64_t layers = plim_sat_mul(s->sizes.widest, (uint64_t)o->tokens);
-    words = has_sampler(s) ? plim_sat_mul(words, rows) : 0;
+    const uint64_t layers = plim_sat_mul(sizes_of(q)->widest, (uint64_t)o->tokens);
+    words = has_sampler(q) ? plim_sat_mul(words, rows) : 0;
     const plim_serve_row row = {
         .part = "profile run",
         .low = PLIM_MAX(layers, plim_sat_mul(words, SAMPLER_LOW)),
@@ -71,7 +73,7 @@ static plim_status add_profile_run(const plim_serving *s, const options *o, plim
         .high = PLIM_MAX(plim_sat_add(layers, layers / 2), plim_sat_mul(words, SAMPLER_HIGH)),
         .certainty = PLIM_ESTIMATED,
         .doc = "temporaries of a full batch"};
-    return plim_served_part(out, row, err);
+    return plim_answer_add(out, row, err);
 }
 
 /* ---- the pool ---------------------------------------------------------------------------------------- */
@@ -86,21 +88,23 @@ typedef struct pool {
     uint64_t block;  /* bytes of a block in all layers of a group, and in those of a draft */
 } pool;
 
-static uint64_t page_bytes(const plim_serving *s, const plim_kv_layers *kv, uint64_t block)
+static uint64_t page_bytes(const plim_serve_question *q, const plim_kv_layers *kv,
+                           uint64_t block)
 {
     if (!kv->heads) { /* src: model_executor/layers/mamba/mamba_utils.py */
         uint64_t conv = (uint64_t)kv->channels * (uint64_t)(kv->kernel - 1);
         return plim_sat_mul(plim_sat_add(conv, (uint64_t)kv->state),
-                            plim_dtype_bytes(plim_serving_dtype(s)));
+                            plim_dtype_bytes(plim_question_dtype(q)));
     }
-    return plim_sat_mul(plim_serving_kv(s, kv) / (uint64_t)kv->layers, block);
+    return plim_sat_mul(plim_question_kv(q, kv) / (uint64_t)kv->layers, block);
 }
 
 /* Blocks that a request of `context` tokens takes in a group.  A window may begin inside a
  * block.  src: v1/kv_cache_interface.py max_memory_usage_bytes */
-static uint64_t count_blocks(const plim_serving *s, const options *o, const plim_kv_layers *kv)
+static uint64_t count_blocks(const plim_serve_question *q, const options *o,
+                             const plim_kv_layers *kv)
 {
-    uint64_t block = (uint64_t)o->block, tokens = s->context;
+    uint64_t block = (uint64_t)o->block, tokens = q->context;
     if (!kv->heads)
         return 1;
     if (!kv->window)
@@ -110,13 +114,14 @@ static uint64_t count_blocks(const plim_serving *s, const options *o, const plim
 }
 
 /* src: v1/core/kv_cache_utils.py _get_kv_cache_groups_uniform_page_size */
-static plim_status plan_pool(const plim_serving *s, const options *o, pool *p, plim_err *err)
+static plim_status plan_pool(const plim_serve_question *q, const options *o, pool *p,
+                             plim_err *err)
 {
-    const plim_graph *g = s->g;
+    const plim_graph *g = q->g;
     uint64_t least = UINT64_MAX, most = 0;
     *p = (pool){0};
     for (uint32_t i = 0; i < g->n_kv; i++) {
-        uint64_t page = page_bytes(s, &g->kv[i], (uint64_t)o->block);
+        uint64_t page = page_bytes(q, &g->kv[i], (uint64_t)o->block);
         if (!page || !g->kv[i].layers)
             return plim_fail(err, PLIM_ERANGE, 0, "layers of '" PLIM_STR_FMT "' keep nothing",
                              PLIM_STR_CUT(g->name));
@@ -134,7 +139,7 @@ static plim_status plan_pool(const plim_serving *s, const options *o, pool *p, p
         uint64_t groups = plim_ceil_div((uint64_t)g->kv[i].layers, p->layers);
         p->groups += groups;
         p->blocks =
-            plim_sat_add(p->blocks, plim_sat_mul(groups, count_blocks(s, o, &g->kv[i])));
+            plim_sat_add(p->blocks, plim_sat_mul(groups, count_blocks(q, o, &g->kv[i])));
     }
     p->block = plim_sat_mul(p->page, p->layers);
     return PLIM_OK;
@@ -142,12 +147,13 @@ static plim_status plan_pool(const plim_serving *s, const options *o, pool *p, p
 
 /* A draft's layers are of the same group, whatever a block takes in them, if all attend to all tokens.
  * src: v1/kv_cache_interface.py UniformTypeKVCacheSpecs */
-static plim_status add_draft(const plim_serving *s, const options *o, pool *p, plim_err *err)
+static plim_status add_draft(const plim_serve_question *q, const options *o, pool *p,
+                             plim_err *err)
 {
     pool its;
-    if (!s->draft)
+    if (!q->draft)
         return PLIM_OK;
-    const plim_serving draft = plim_serving_draft_of(s);
+    const plim_serve_question draft = plim_question_draft(q);
     plim_status st = plan_pool(&draft, o, &its, err);
     if (!st && (p->groups > 1 || its.groups > 1 || its.blocks != p->blocks))
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
@@ -157,39 +163,40 @@ static plim_status add_draft(const plim_serving *s, const options *o, pool *p, p
     return st;
 }
 
-static uint64_t weights_of(const plim_serving *s, plim_experts_in in)
+static uint64_t weights_of(const plim_serve_question *q, plim_vllm_kernel in)
 {
-    uint64_t positions = PLIM_MAX((uint64_t)s->g->seq_max, s->context);
-    return plim_sat_add(s->sizes.weights[in], plim_sat_mul(s->sizes.position, positions));
+    uint64_t positions = PLIM_MAX((uint64_t)q->g->seq_max, q->context);
+    const plim_vllm_sizes *sizes = sizes_of(q);
+    return plim_sat_add(sizes->weights[in], plim_sat_mul(sizes->position, positions));
 }
 
 /* The kernel for experts in MXFP4 that the card usually gets, which may be another with other packages
  * or another release.  src: model_executor/layers/quantization/mxfp4.py get_mxfp4_backend */
-static plim_experts_in usual_kernel(const plim_serving *s)
+static plim_vllm_kernel usual_kernel(const plim_serve_question *q)
 {
-    const int cc = s->job->gpu ? s->job->gpu->cc : 0;
-    if (s->job->gpu && (!cc || (cc >= 100 && cc < 120)))
+    const int cc = q->job->gpu ? q->job->gpu->cc : 0;
+    if (q->job->gpu && (!cc || (cc >= 100 && cc < 120)))
         return PLIM_IN_FLASHINFER; /* AMD's kernels fill up as much */
     return cc == 90 ? PLIM_IN_TRITON : PLIM_IN_MARLIN;
 }
 
 /* The one that takes the least: a card that has no others gets its usual one. */
-static plim_experts_in least_kernel(const plim_serving *s)
+static plim_vllm_kernel least_kernel(const plim_serve_question *q)
 {
-    plim_experts_in usual = usual_kernel(s);
-    return !s->job->gpu || usual == PLIM_IN_FLASHINFER ? PLIM_IN_FILE : usual;
+    plim_vllm_kernel usual = usual_kernel(q);
+    return !q->job->gpu || usual == PLIM_IN_FLASHINFER ? PLIM_IN_FILE : usual;
 }
 
-static plim_status add_weights(const plim_serving *s, const char *part, const char *doc,
-                               plim_served *out, plim_err *err)
+static plim_status add_weights(const plim_serve_question *q, const char *part, const char *doc,
+                               plim_serve_answer *out, plim_err *err)
 {
     plim_serve_row row = {.part = part,
-                          .low = weights_of(s, least_kernel(s)),
-                          .usual = weights_of(s, usual_kernel(s)),
-                          .high = weights_of(s, PLIM_IN_FLASHINFER),
+                          .low = weights_of(q, least_kernel(q)),
+                          .usual = weights_of(q, usual_kernel(q)),
+                          .high = weights_of(q, PLIM_IN_FLASHINFER),
                           .doc = doc};
     row.certainty = row.low == row.high ? PLIM_EXACT : PLIM_ESTIMATED;
-    return plim_served_part(out, row, err);
+    return plim_answer_add(out, row, err);
 }
 
 /* ---- the answer ------------------------------------------------------------------------------------------- */
@@ -200,46 +207,46 @@ enum { MIB = 1 << 20 };
  * src: 0.03 to 0.20 GiB in vllm issue 13882 and pull requests 12126, 14447, 0.11 in kvcached 448;
  * graphs 0.36 in gpustack/runner pull request 251, 0.69 and 1.62 in vllm pull request 39559; between
  * two cards 0.14 of RTX 4090 (issue 13061), 1.79 of H100 (pull request 10511), else as in share.c */
-static plim_status add_others(const plim_serving *s, const options *o, plim_served *out,
-                              plim_err *err)
+static plim_status add_others(const plim_serve_question *q, const options *o,
+                              plim_serve_answer *out, plim_err *err)
 {
     const uint64_t mib = MIB;
-    plim_status st = add_profile_run(s, o, out, err);
+    plim_status st = add_profile_run(q, o, out, err);
     if (!st)
-        st = plim_served_part(out,
-                              (plim_serve_row){.part = "outside PyTorch",
-                                               .low = 30 * mib,
-                                               .usual = 112 * mib,
-                                               .high = 205 * mib,
-                                               .certainty = PLIM_ESTIMATED,
-                                               .doc = "kernels, loaded later"},
-                              err);
-    if (!st && (s->cards > 1 || s->n_stages > 1))
-        st = plim_served_part(out,
-                              (plim_serve_row){.part = "NCCL",
-                                               .low = 24 * mib,
-                                               .usual = 288 * mib,
-                                               .high = 1900 * mib,
-                                               .certainty = PLIM_ESTIMATED,
-                                               .doc = "between the cards"},
-                              err);
+        st = plim_answer_add(out,
+                             (plim_serve_row){.part = "outside PyTorch",
+                                              .low = 30 * mib,
+                                              .usual = 112 * mib,
+                                              .high = 205 * mib,
+                                              .certainty = PLIM_ESTIMATED,
+                                              .doc = "kernels, loaded later"},
+                             err);
+    if (!st && (q->cards > 1 || q->n_stages > 1))
+        st = plim_answer_add(out,
+                             (plim_serve_row){.part = "NCCL",
+                                              .low = 24 * mib,
+                                              .usual = 288 * mib,
+                                              .high = 1900 * mib,
+                                              .certainty = PLIM_ESTIMATED,
+                                              .doc = "between the cards"},
+                             err);
     if (st || o->eager > 0)
         return st;
-    return plim_served_part(out,
-                            (plim_serve_row){.part = "CUDA graphs",
-                                             .low = 300 * mib,
-                                             .usual = 700 * mib,
-                                             .high = 1700 * mib,
-                                             .certainty = PLIM_ESTIMATED,
-                                             .doc = "one per batch size"},
-                            err);
+    return plim_answer_add(out,
+                           (plim_serve_row){.part = "CUDA graphs",
+                                            .low = 300 * mib,
+                                            .usual = 700 * mib,
+                                            .high = 1700 * mib,
+                                            .certainty = PLIM_ESTIMATED,
+                                            .doc = "one per batch size"},
+                           err);
 }
 
 /* Without a card: the blocks of the requests. */
-static plim_serve_row needed_blocks(const plim_serving *s, const pool *p)
+static plim_serve_row needed_blocks(const plim_serve_question *q, const pool *p)
 {
     uint64_t bytes = plim_sat_mul(p->block, p->blocks);
-    bytes = plim_sat_mul(bytes, s->concurrency);
+    bytes = plim_sat_mul(bytes, q->concurrency);
     return (plim_serve_row){.part = "KV cache",
                             .low = bytes,
                             .usual = bytes,
@@ -248,11 +255,11 @@ static plim_serve_row needed_blocks(const plim_serving *s, const pool *p)
 }
 
 /* The rest of the card's share. */
-static plim_serve_row remaining_blocks(const plim_serving *s, const options *o, const pool *p,
-                                       const plim_served *out)
+static plim_serve_row remaining_blocks(const plim_serve_question *q, const options *o,
+                                       const pool *p, const plim_serve_answer *out)
 {
-    const plim_serve_row sum = plim_served_total(out, PLIM_ON_CARD);
-    double share = o->utilization * (double)s->job->gpu->memory_bytes;
+    const plim_serve_row sum = plim_answer_total(out, PLIM_ON_CARD);
+    double share = o->utilization * (double)q->job->gpu->memory_bytes;
     uint64_t budget = (uint64_t)share + (share > (double)(uint64_t)share);
     plim_serve_row r = {.part = "KV cache",
                         .low = budget - PLIM_MIN(budget, sum.high),
@@ -272,44 +279,44 @@ static plim_serve_row remaining_blocks(const plim_serving *s, const options *o, 
 }
 
 /* What vLLM refuses to start with; nothing: it starts, or may. */
-static plim_status say_refusal(const plim_serving *s, const plim_serve_row *row,
-                               plim_served *out, plim_err *err)
+static plim_status say_refusal(const plim_serve_question *q, const plim_serve_row *row,
+                               plim_serve_answer *out, plim_err *err)
 {
     const double gib = 1 << 30;
     if (!row->high)
-        return plim_served_say(out, err,
+        return plim_answer_say(out, err,
                                "No available memory for the cache blocks. Try increasing "
                                "`gpu_memory_utilization` when initializing the engine.");
-    return plim_served_say(out, err,
+    return plim_answer_say(out, err,
                            "To serve at least one request with the models's max seq len "
                            "(%" PRIu64 "), (%.2f GiB KV cache is needed, which is larger than "
                            "the available KV cache memory (%.2f GiB).",
-                           s->context, (double)out->request_bytes / gib,
+                           q->context, (double)out->request_bytes / gib,
                            (double)row->usual / gib);
 }
 
-static plim_status say_pool(const plim_serving *s, const options *o, const pool *p,
-                            const uint64_t blocks[3], plim_served *out, plim_err *err)
+static plim_status say_pool(const plim_serve_question *q, const options *o, const pool *p,
+                            const uint64_t blocks[3], plim_serve_answer *out, plim_err *err)
 {
     bool one = blocks[0] == blocks[2];
     const uint64_t size = (uint64_t)o->block, groups = PLIM_MAX(p->groups, 1);
     plim_status st =
-        plim_served_say(out, err, "GPU KV cache size: %s%s%s tokens",
+        plim_answer_say(out, err, "GPU KV cache size: %s%s%s tokens",
                         plim_fmt_count(blocks[0] / groups * size).s, one ? "" : " to ",
                         one ? "" : plim_fmt_count(blocks[2] / groups * size).s);
     if (st)
         return st;
-    return one ? plim_served_say(out, err,
+    return one ? plim_answer_say(out, err,
                                  "Maximum concurrency for %s tokens per request: %.2fx",
-                                 plim_fmt_count(s->context).s, out->requests)
-               : plim_served_say(
+                                 plim_fmt_count(q->context).s, out->requests)
+               : plim_answer_say(
                      out, err, "Maximum concurrency for %s tokens per request: %.2fx to %.2fx",
-                     plim_fmt_count(s->context).s, out->requests_low, out->requests_high);
+                     plim_fmt_count(q->context).s, out->requests_low, out->requests_high);
 }
 
 /* How many requests the pool holds, and what vLLM says of it. */
-static plim_status fill_pool(const plim_serving *s, const options *o, const pool *p,
-                             const plim_serve_row *row, plim_served *out, plim_err *err)
+static plim_status fill_pool(const plim_serve_question *q, const options *o, const pool *p,
+                             const plim_serve_row *row, plim_serve_answer *out, plim_err *err)
 {
     const uint64_t block = PLIM_MAX(p->block, 1);
     const uint64_t blocks[3] = {row->low / block, row->usual / block, row->high / block};
@@ -317,41 +324,51 @@ static plim_status fill_pool(const plim_serving *s, const options *o, const pool
     out->requests_low = (double)blocks[0] / (double)p->blocks;
     out->requests = (double)blocks[1] / (double)p->blocks;
     out->requests_high = (double)blocks[2] / (double)p->blocks;
-    return row->high < out->request_bytes ? say_refusal(s, row, out, err)
-                                          : say_pool(s, o, p, blocks, out, err);
+    return row->high < out->request_bytes ? say_refusal(q, row, out, err)
+                                          : say_pool(q, o, p, blocks, out, err);
 }
 
-plim_status plim_engine_vllm(const plim_serving *s, plim_served *out, plim_err *err)
+static plim_status answer_vllm(const plim_serve_question *q, plim_serve_answer *out,
+                               plim_err *err)
 {
     options o;
     pool p;
-    plim_status st = read_options(s, &o, err);
+    plim_status st = read_options(q, &o, err);
     if (!st)
-        st = plan_pool(s, &o, &p, err);
+        st = plan_pool(q, &o, &p, err);
     if (!st)
-        st = add_draft(s, &o, &p, err);
+        st = add_draft(q, &o, &p, err);
     if (st)
         return st;
     plim_str doc = PLIM_STR("and tables of positions");
-    if (s->n_stages > 1)
+    if (q->n_stages > 1)
         doc = plim_arena_printf(out->arena, "of stage %" PRIu64 " of %" PRIu64 ", the fullest",
-                                s->stage + 1, s->n_stages);
+                                q->stage + 1, q->n_stages);
     if (!doc.p)
         return plim_oom(err);
     out->request_bytes = plim_sat_mul(p.block, p.blocks);
-    st = add_weights(s, "weights", doc.p, out, err);
-    if (!st && s->draft) {
-        const plim_serving draft = plim_serving_draft_of(s);
-        out->token_bytes = plim_sat_add(out->token_bytes, plim_serving_token(&draft));
+    st = add_weights(q, "weights", doc.p, out, err);
+    if (!st && q->draft) {
+        const plim_serve_question draft = plim_question_draft(q);
+        out->token_bytes = plim_sat_add(out->token_bytes, plim_question_token(&draft));
         st = add_weights(&draft, "draft's weights", "of the model that guesses", out, err);
     }
     if (!st)
-        st = add_others(s, &o, out, err);
+        st = add_others(q, &o, out, err);
     const plim_serve_row row =
-        s->job->gpu ? remaining_blocks(s, &o, &p, out) : needed_blocks(s, &p);
+        q->job->gpu ? remaining_blocks(q, &o, &p, out) : needed_blocks(q, &p);
     if (!st)
-        st = plim_served_part(out, row, err);
-    if (!st && s->job->gpu)
-        st = fill_pool(s, &o, &p, &row, out, err);
+        st = plim_answer_add(out, row, err);
+    if (!st && q->job->gpu)
+        st = fill_pool(q, &o, &p, &row, out, err);
     return st;
 }
+
+static plim_status prepare_vllm(plim_serve_question *q, plim_graph *g, plim_err *err)
+{
+    double by_expert;
+    plim_status st = plim_question_number(q, "enable_expert_parallel", 0, 1, &by_expert, err);
+    return st ? st : plim_question_divide(q, g, by_expert > 0, plim_vllm_measure, err);
+}
+
+const plim_engine_code plim_engine_vllm = {.prepare = prepare_vllm, .answer = answer_vllm};

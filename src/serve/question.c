@@ -1,0 +1,87 @@
+/* question.c -- what engines ask of the question: see serve.h. */
+#include "base/fmt.h"
+#include "base/items.h"
+#include "serve/serve.h"
+
+/* ---- the model --------------------------------------------------------------------------------- */
+
+plim_dtype plim_question_dtype(const plim_serve_question *q)
+{
+    return q->g ? plim_job_cache_dtype(q->job, q->g) : PLIM_F16;
+}
+
+/* Rounded up. */
+static uint64_t part_of(uint64_t bytes, plim_serve_fraction p)
+{
+    uint64_t rest = bytes % p.of * p.n;
+    return plim_sat_add(plim_sat_mul(bytes / p.of, p.n), rest / p.of + (rest % p.of != 0));
+}
+
+uint64_t plim_question_bytes(const plim_serve_question *q, const plim_value *v)
+{
+    plim_meta m = v->meta;
+    uint64_t bytes;
+    if (v->kind != PLIM_VALUE_NODE && !v->packed && plim_is_float(m.dtype) &&
+        q->job->step.dtype != PLIM_DTYPE_COUNT)
+        m.dtype = q->job->step.dtype;
+    if (!plim_meta_bytes(&m, &bytes))
+        return UINT64_MAX;
+    return q->part ? part_of(bytes, q->part[v - q->g->values]) : bytes;
+}
+
+/* ---- keys and values ------------------------------------------------------------------------- */
+
+uint64_t plim_kv_row(const plim_kv_type *t, uint64_t elements)
+{
+    uint64_t bytes;
+    return elements % t->elements == 0 && plim_mul(elements / t->elements, t->bytes, &bytes)
+               ? bytes
+               : 0;
+}
+
+uint64_t plim_question_kv(const plim_serve_question *q, const plim_kv_layers *kv)
+{
+    uint64_t row = plim_sat_add(plim_kv_row(q->keys, (uint64_t)(kv->heads * kv->keys)),
+                                plim_kv_row(q->values, (uint64_t)(kv->heads * kv->values)));
+    return plim_sat_mul(row, (uint64_t)kv->layers);
+}
+
+uint64_t plim_question_token(const plim_serve_question *q)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; q->g && i < q->g->n_kv; i++)
+        if (!q->g->kv[i].window)
+            sum = plim_sat_add(sum, plim_question_kv(q, &q->g->kv[i]));
+    return sum;
+}
+
+plim_serve_question plim_question_draft(const plim_serve_question *q)
+{
+    plim_serve_question draft = *q->draft;
+    draft.context = q->context;
+    draft.concurrency = q->concurrency;
+    draft.arena = q->arena;
+    plim_job_use_card(draft.job, q->job->gpu);
+    return draft;
+}
+
+/* ---- options ------------------------------------------------------------------------------------- */
+
+plim_str plim_question_option(const plim_serve_question *q, const char *name)
+{
+    plim_str given = plim_item_find(q->options, plim_str_of(name));
+    return given.p ? given.n ? given : PLIM_STR("1")
+                   : plim_item_find(plim_str_of(q->engine->options), plim_str_of(name));
+}
+
+plim_status plim_question_number(const plim_serve_question *q, const char *name, double least,
+                                 double most, double *out, plim_err *err)
+{
+    plim_str text = plim_question_option(q, name);
+    if (plim_item_number(text, out) && *out >= least && *out <= most)
+        return PLIM_OK;
+    return plim_fail(err, PLIM_EUSAGE, 0,
+                     "option '%s' of %s is a number from %s to %s, not '" PLIM_STR_FMT "'",
+                     name, q->engine->name, plim_fmt_digits(least).s, plim_fmt_digits(most).s,
+                     PLIM_STR_CUT(text));
+}
