@@ -273,7 +273,7 @@ if(TARGET plimsoll)
     # transformers write, peft, generate(), ranks of jobs on several cards, the published table of
     # ZeRO's model states, the buffers of llama.cpp.
     foreach(script idiom/idiom scaler/scaler tune/tune serve/serve share/share share/part share/context share/experts share/stage
-                   share/zero_table share/estimator share/reserved loss/loss llamacpp/llamacpp
+                   share/zero_table share/estimator share/reserved loss/loss llamacpp/llamacpp serve/logs
                    megatron/gpt)
         get_filename_component(name ${script} NAME)
         add_test(NAME golden.${name}
