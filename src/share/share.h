@@ -76,6 +76,14 @@ typedef struct plim_strategy_spec {
     uint32_t n_options;
 } plim_strategy_spec;
 
+/* A row of strategies.def. */
+typedef struct plim_strategy_row {
+    const char *name, *options, *doc, *src;
+    const plim_strategy *strategy;
+} plim_strategy_row;
+uint32_t plim_strategy_count(void);
+const plim_strategy_row *plim_strategy_at(uint32_t i); /* NULL past the end */
+
 /* Parses "fsdp2,param=bf16".  PLIM_EUSAGE names the unknown word and lists the known ones. */
 plim_status plim_strategy_parse(plim_str text, plim_strategy_spec *out, plim_err *err);
 double plim_strategy_number(const plim_strategy_spec *spec, const char *option);

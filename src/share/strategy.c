@@ -8,14 +8,19 @@
 
 /* ---- the setting ------------------------------------------------------------------------- */
 
-static const struct row {
-    const char *name, *options;
-    const plim_strategy *strategy;
-} rows[] = {
-#define PLIM_STRATEGY(name, options, doc, src) {#name, options, &plim_strategy_##name},
+static const plim_strategy_row rows[] = {
+#define PLIM_STRATEGY(name, options, doc, src)                                                \
+    {#name, options, doc, src, &plim_strategy_##name},
 #include "share/strategies.def"
 #undef PLIM_STRATEGY
 };
+
+uint32_t plim_strategy_count(void) { return PLIM_COUNT(rows); }
+
+const plim_strategy_row *plim_strategy_at(uint32_t i)
+{
+    return i < PLIM_COUNT(rows) ? &rows[i] : NULL;
+}
 
 /* `preset`, the option's default, says what a value is. */
 static bool read_option(plim_strategy_spec *s, uint32_t i, plim_str preset, plim_str value)
@@ -31,7 +36,7 @@ static bool read_option(plim_strategy_spec *s, uint32_t i, plim_str preset, plim
 }
 
 /* The default of an option of the row. */
-static plim_str preset_of(const struct row *row, plim_str name)
+static plim_str preset_of(const plim_strategy_row *row, plim_str name)
 {
     return plim_item_find(plim_str_of(row->options), name);
 }
@@ -43,7 +48,7 @@ plim_status plim_strategy_parse(plim_str text, plim_strategy_spec *out, plim_err
     char word[64];
     plim_item_next(&rest, &name, &value);
     snprintf(word, sizeof word, PLIM_STR_FMT, PLIM_STR_ARG(name));
-    const struct row *row =
+    const plim_strategy_row *row =
         plim_row_find("strategy", word, rows, PLIM_COUNT(rows), sizeof *rows, err);
     if (!row)
         return PLIM_EUSAGE;

@@ -33,7 +33,7 @@ typedef struct plim_adapter_item {
 } plim_adapter_item;
 
 typedef struct plim_adapter_method {
-    const char *name;
+    const char *name, *doc, *src;
     const char *targets; /* the method whose default targets it has: see adapter_targets.def */
     bool bias;           /* it has peft's item of that name */
     bool plain_linear;   /* it adapts no Conv1D */
@@ -85,6 +85,8 @@ uint32_t plim_adapter_shared(plim_adapting *ad, const char *module, const char *
 enum { PLIM_ADAPTER_NAMES = 256 };
 /* Adds a name to "alpha, dropout". */
 void plim_adapter_list_name(char names[PLIM_ADAPTER_NAMES], const char *name);
+uint32_t plim_adapter_count(void);
+const plim_adapter_method *plim_adapter_at(uint32_t i); /* NULL past the end */
 /* The method of that name; NULL: PLIM_EUSAGE in err. */
 const plim_adapter_method *plim_adapter_method_of(plim_str name, plim_err *err);
 /* An adapter_config.json of peft as a text of the setting "peft", in `a`.

@@ -54,6 +54,8 @@ static void write_call(plim_adapting *ad, const uint32_t w[PLIM_ADAPTER_WEIGHTS]
 
 const plim_adapter_method plim_adapter_hira = {
     .name = "hira",
+    .doc = "HiRA: the weight itself times one of low rank, elementwise",
+    .src = "peft 0.21 tuners/hira/layer.py",
     .targets = "lora",
     .item = {{"r", 32, 1, 65536, NULL, PLIM_ADAPTER_WHOLE, NULL},
              {"dropout", 0, 0, 1, NULL, PLIM_ADAPTER_REAL, "hira_dropout"}},

@@ -50,6 +50,8 @@ static void write_call(plim_adapting *ad, const uint32_t w[PLIM_ADAPTER_WEIGHTS]
 
 const plim_adapter_method plim_adapter_ia3 = {
     .name = "ia3",
+    .doc = "IA3: a vector that scales the output of a module, or its input",
+    .src = "peft 0.21 tuners/ia3/layer.py, model.py",
     .text = "feedforward",
     .make = add_weights,
     .call = write_call,

@@ -73,6 +73,8 @@ static void write_call(plim_adapting *ad, const uint32_t w[PLIM_ADAPTER_WEIGHTS]
 
 const plim_adapter_method plim_adapter_lokr = {
     .name = "lokr",
+    .doc = "LoKr: the Kronecker product of two small weights",
+    .src = "peft 0.21 tuners/lokr/layer.py, lycoris_utils.py",
     .targets = "lora",
     .plain_linear = true,
     .item = {{"r", 8, 1, 65536, NULL, PLIM_ADAPTER_WHOLE, NULL},

@@ -121,6 +121,8 @@ static void write_call(plim_adapting *ad, const uint32_t w[PLIM_ADAPTER_WEIGHTS]
 
 const plim_adapter_method plim_adapter_lora = {
     .name = "lora",
+    .doc = "LoRA: a weight of low rank beside that of the module; with dora, scaled",
+    .src = "peft 0.21 tuners/lora/layer.py, dora.py, bnb.py",
     .bias = true,
     .item = {{"r", 8, 1, 65536, NULL, PLIM_ADAPTER_WHOLE, NULL},
              {"alpha", -1, 0, 1e9, NULL, PLIM_ADAPTER_REAL, "lora_alpha"},

@@ -9,6 +9,13 @@ static const plim_adapter_method *const methods[] = {
 #undef PLIM_ADAPTER
 };
 
+uint32_t plim_adapter_count(void) { return PLIM_COUNT(methods); }
+
+const plim_adapter_method *plim_adapter_at(uint32_t i)
+{
+    return i < PLIM_COUNT(methods) ? methods[i] : NULL;
+}
+
 void plim_adapter_list_name(char names[PLIM_ADAPTER_NAMES], const char *name)
 {
     size_t n = strlen(names);

@@ -113,6 +113,8 @@ static void write_call(plim_adapting *ad, const uint32_t w[PLIM_ADAPTER_WEIGHTS]
 
 const plim_adapter_method plim_adapter_miss = {
     .name = "miss",
+    .doc = "MiSS: one matrix for sums over shards of the input",
+    .src = "peft 0.21 tuners/miss/layer.py",
     .targets = "lora",
     .bias = true,
     .plain_linear = true,

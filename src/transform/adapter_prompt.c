@@ -189,12 +189,16 @@ static void add_prompt(plim_adapting *ad)
 
 const plim_adapter_method plim_adapter_prompt_tuning = {
     .name = "prompt_tuning",
+    .doc = "embeddings of virtual tokens in front of those of each sequence",
+    .src = "peft 0.21 tuners/prompt_tuning/model.py",
     .item = {{"tokens", 20, 1, 65536, NULL, PLIM_ADAPTER_WHOLE, "num_virtual_tokens"}},
     .whole = add_prompt,
 };
 
 const plim_adapter_method plim_adapter_p_tuning = {
     .name = "p_tuning",
+    .doc = "virtual tokens likewise, whose embeddings an MLP makes",
+    .src = "peft 0.21 tuners/p_tuning/model.py",
     .item = {{"tokens", 20, 1, 65536, NULL, PLIM_ADAPTER_WHOLE, "num_virtual_tokens"},
              {"hidden", 0, 0, 1 << 20, NULL, PLIM_ADAPTER_WHOLE, "encoder_hidden_size"}},
     .whole = add_prompt,

@@ -99,6 +99,8 @@ static void write_call(plim_adapting *ad, const uint32_t w[PLIM_ADAPTER_WEIGHTS]
 
 const plim_adapter_method plim_adapter_road = {
     .name = "road",
+    .doc = "RoAd: rotations of pairs of outputs, with a scale",
+    .src = "peft 0.21 tuners/road/layer.py",
     .targets = "lora",
     .plain_linear = true,
     .item = {{"variant", ROAD_1, 0, 0, "road_1 road_2 road_4", PLIM_ADAPTER_REAL, NULL},

@@ -49,6 +49,8 @@ static void write_call(plim_adapting *ad, const uint32_t w[PLIM_ADAPTER_WEIGHTS]
 
 const plim_adapter_method plim_adapter_vera = {
     .name = "vera",
+    .doc = "VeRA: two vectors that scale random matrices, which all modules share",
+    .src = "peft 0.21 tuners/vera/layer.py, model.py",
     .targets = "lora",
     .bias = true,
     .item = {{"r", 256, 1, 65536, NULL, PLIM_ADAPTER_WHOLE, NULL},

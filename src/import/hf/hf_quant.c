@@ -561,20 +561,25 @@ void plim_hf_quant_open(plim_hf *h, plim_str raw)
 
 bool plim_hf_quant_used(const plim_hf *h) { return h->quant && h->quant->modules; }
 
-static const struct quant {
-    const char *name, *config, *doc;
-} quants[] = {
-#define PLIM_QUANT(name, config, doc) {name, config, doc},
+static const plim_hf_quant_row quants[] = {
+#define PLIM_QUANT(name, config, doc, src) {name, config, doc, src},
 #include "import/hf/hf_quants.def"
 #undef PLIM_QUANT
 };
+
+uint32_t plim_hf_quant_count(void) { return PLIM_COUNT(quants); }
+
+const plim_hf_quant_row *plim_hf_quant_at(uint32_t i)
+{
+    return i < PLIM_COUNT(quants) ? &quants[i] : NULL;
+}
 
 plim_status plim_hf_quant_find(plim_str name, plim_str *out, plim_err *err)
 {
     char word[64];
     snprintf(word, sizeof word, PLIM_STR_FMT, (int)PLIM_MIN(name.n, sizeof word - 1), name.p);
-    const struct quant *row = plim_row_find("format of weights", word, quants,
-                                            PLIM_COUNT(quants), sizeof *quants, err);
+    const plim_hf_quant_row *row = plim_row_find("format of weights", word, quants,
+                                                 PLIM_COUNT(quants), sizeof *quants, err);
     *out = plim_str_of(row ? row->config : "");
     return row ? PLIM_OK : PLIM_EUSAGE;
 }

@@ -15,6 +15,12 @@ typedef struct plim_hf_packed {
     int64_t out, in;   /* of a single product */
 } plim_hf_packed;
 
+/* A row of hf_quants.def. */
+typedef struct plim_hf_quant_row {
+    const char *name, *config, *doc, *src;
+} plim_hf_quant_row;
+uint32_t plim_hf_quant_count(void);
+const plim_hf_quant_row *plim_hf_quant_at(uint32_t i); /* NULL past the end */
 /* The quantization_config of that name in hf_quants.def; PLIM_EUSAGE lists the names. */
 plim_status plim_hf_quant_find(plim_str name, plim_str *out, plim_err *err);
 

@@ -49,12 +49,23 @@ static const struct mixture {
     where values_in;
     const char *values_else, *down;
     where down_in;
-    const char *output, *fused, *experts;
+    const char *output, *fused, *experts, *doc;
 } mixtures[] = {
 #define PLIM_GG_MIX(...) {__VA_ARGS__},
 #include "serve/llama/gg_mixtures.def"
 #undef PLIM_GG_MIX
 };
+
+bool plim_gg_mixture_at(uint32_t i, const char **name, const char **doc)
+{
+    if (i >= PLIM_COUNT(mixtures))
+        return false;
+    *name = mixtures[i].name;
+    *doc = mixtures[i].doc;
+    return true;
+}
+
+uint32_t plim_gg_mixture_count(void) { return PLIM_COUNT(mixtures); }
 
 static bool is_there(where w, const plim_gg_model *m, int64_t i)
 {

@@ -34,6 +34,11 @@ typedef struct plim_gg_file {
 plim_status plim_gg_file_open(const plim_serve_question *s, plim_str format, plim_gg_file *out,
                               plim_err *err);
 
+/* The mixtures of gg_mixtures.def, with what each is; false: past the end. */
+#define PLIM_GG_MIXTURES_SRC "llama.cpp src/llama-quant.cpp llama_tensor_get_type_impl"
+uint32_t plim_gg_mixture_count(void);
+bool plim_gg_mixture_at(uint32_t i, const char **name, const char **doc);
+
 /* Of a file that q->held lists: a sentence about what of the answer is not exact; "": all is. */
 plim_status plim_gg_note(const plim_serve_question *q, const char **out, plim_err *err);
 
