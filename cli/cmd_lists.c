@@ -11,15 +11,8 @@ static int lists_print(plim_args *a, plim_registry r)
     return plim_console_result(&a->console, st, &err);
 }
 
-/* name, registry, doc */
-#define LISTS(X)                                                                              \
-    X(models, MODELS, "list the built-in models")                                             \
-    X(ops, OPS, "list the operators that have a rule")                                        \
-    X(optimizers, OPTIMIZERS, "list the optimizers and the state they keep")                  \
-    X(profiles, PROFILES, "list the PyTorch versions that can be simulated")                  \
-    X(formats, FORMATS, "list the model file formats that can be read")
-
-#define X(id, registry, text)                                                                 \
+#define OWN(id, registry) /* its command is in cmd_gpus.c */
+#define LIST(id, registry, text)                                                              \
     static int lists_##id(plim_args *a) { return lists_print(a, PLIM_REG_##registry); }       \
     const plim_cmd plim_cmd_##id = {                                                          \
         .name = #id,                                                                          \
@@ -29,18 +22,20 @@ static int lists_print(plim_args *a, plim_registry r)
         .options = PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT,                              \
         .run = lists_##id,                                                                    \
     };
-LISTS(X)
-#undef X
+PLIM_CMD_LISTS(LIST, OWN)
+#undef LIST
+#undef OWN
 
 bool plim_cmd_list(const char *name, plim_registry *out)
 {
-#define X(id, registry, text)                                                                 \
+#define OWN(id, registry)                                                                     \
     if (!strcmp(name, #id)) {                                                                 \
         *out = PLIM_REG_##registry;                                                           \
         return true;                                                                          \
     }
-    X(gpus, GPUS, "") /* whose command is in cmd_gpus.c */
-    LISTS(X)
-#undef X
+#define LIST(id, registry, text) OWN(id, registry)
+    PLIM_CMD_LISTS(LIST, OWN)
+#undef LIST
+#undef OWN
     return false;
 }

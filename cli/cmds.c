@@ -7,7 +7,9 @@
 #include <string.h>
 
 /* The only list of commands, in the order of help. */
-#define CMDS(X)                                                                               \
+#define LIST(name, registry, doc) X(name)
+#define OWN(name, registry) X(name)
+#define CMDS                                                                                  \
     X(estimate)                                                                               \
     X(layers)                                                                                 \
     X(compare)                                                                                \
@@ -22,21 +24,16 @@
     X(top)                                                                                    \
     X(oom)                                                                                    \
     X(size)                                                                                   \
-    X(models)                                                                                 \
-    X(gpus)                                                                                   \
-    X(ops)                                                                                    \
-    X(optimizers)                                                                             \
-    X(profiles)                                                                               \
-    X(formats)                                                                                \
+    PLIM_CMD_LISTS(LIST, OWN)                                                                 \
     X(completion)                                                                             \
     X(help)
 
 #define X(name) extern const plim_cmd plim_cmd_##name;
-CMDS(X)
+CMDS
 #undef X
 
 #define X(name) &plim_cmd_##name,
-static const plim_cmd *const cmds[] = {CMDS(X)};
+    static const plim_cmd *const cmds[] = {CMDS};
 #undef X
 enum { CMDS_COUNT = sizeof cmds / sizeof *cmds };
 
@@ -108,6 +105,10 @@ void plim_cmd_print_all(plim_console *c)
                      (int)(optional ? optional - cmd->usage : (ptrdiff_t)strlen(cmd->usage)),
                      cmd->usage);
         plim_console_puts(c, left);
+        if (n >= DOC_COLUMN) {
+            plim_console_puts(c, "\n");
+            n = 0;
+        }
         plim_opt_wrap(c, cmd->doc, DOC_COLUMN, (size_t)n);
     }
     plim_console_puts(c, cmds_notes);

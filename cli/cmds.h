@@ -26,6 +26,22 @@ int plim_cmd_with_model(plim_args *a, int (*with)(plim_args *a, const plim_model
 const plim_cmd *plim_cmd_at(size_t i);           /* NULL: past the end */
 const plim_cmd *plim_cmd_find(const char *name); /* NULL: unknown, after printing an error */
 
+/* The lists of what plimsoll knows, in the order of help: command, registry, what it does.  OWN: the command
+ * has a file of its own. */
+#define PLIM_CMD_LISTS(LIST, OWN)                                                             \
+    LIST(models, MODELS, "list the built-in models")                                          \
+    OWN(gpus, GPUS)                                                                           \
+    LIST(ops, OPS, "list the operators that have a rule")                                     \
+    LIST(optimizers, OPTIMIZERS, "list the optimizers and the state they keep")               \
+    LIST(losses, LOSSES, "list the losses of a training step")                                \
+    LIST(loops, LOOPS, "list the training loops: what lives how long")                        \
+    LIST(adapters, ADAPTERS, "list the methods of peft that can be trained")                  \
+    LIST(strategies, STRATEGIES, "list the ways in which cards share a training job")         \
+    LIST(quantizations, QUANTIZATIONS, "list the formats of quantized weights")               \
+    LIST(engines, ENGINES, "list the inference engines that serve can simulate")              \
+    LIST(profiles, PROFILES, "list the PyTorch versions that can be simulated")               \
+    LIST(formats, FORMATS, "list the model file formats that can be read")
+
 /* The list that a command prints, such as `gpus`; false: it prints none. */
 bool plim_cmd_list(const char *name, plim_registry *out);
 

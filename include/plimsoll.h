@@ -1192,17 +1192,25 @@ typedef enum plim_registry {
     PLIM_REG_GPUS = 5,
     PLIM_REG_DTYPES = 6,
     PLIM_REG_ALLOCATORS = 7,
-    PLIM_REG_COUNT = 8
+    PLIM_REG_ENGINES = 8,
+    PLIM_REG_STRATEGIES = 9,
+    PLIM_REG_ADAPTERS = 10, /* methods of peft */
+    PLIM_REG_QUANTIZATIONS = 11,
+    PLIM_REG_LOOPS = 12,
+    PLIM_REG_LOSSES = 13,
+    PLIM_REG_COUNT = 14
 } plim_registry;
 
 typedef struct plim_entry {
     size_t size; /* set by PLIM_ENTRY_INIT */
     const char *name;
-    const char *group; /* family of a model or op, vendor of a card; "": none */
-    const char *doc;   /* one line */
-    const char *src;   /* the source of the facts */
-    uint64_t number;   /* models: parameters; cards: bytes; dtypes: bits; else 0 */
-    const char *also;  /* models: other names, separated by spaces; "" if none */
+    /* family of a model or op, vendor of a card; of engines and strategies, their own options with
+     * what each is unless given; the settings that take a quantization; "": none */
+    const char *group;
+    const char *doc;  /* one line */
+    const char *src;  /* the source of the facts */
+    uint64_t number;  /* models: parameters; cards: bytes; dtypes: bits; else 0 */
+    const char *also; /* models: other names, separated by spaces; "" if none */
 } plim_entry;
 #define PLIM_ENTRY_INIT                                                                       \
     {                                                                                         \

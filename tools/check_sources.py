@@ -22,7 +22,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("bench", "cli", "cmake", "docs", "examples", "include", "src", "tests", "tools")
 TEXT = {".c", ".h", ".def", ".cpp", ".py", ".sh", ".md", ".txt", ".cmake", ".csv"}
 RECORDED = re.compile(r"tests/(golden|data|fuzz)/.*(?<!\.md)(?<!\.py)$")  # data, not prose
-LISTS = ("ops", "optimizers", "profiles", "models", "formats", "gpus")
+LISTS = ("ops", "optimizers", "profiles", "models", "formats", "gpus", "engines", "strategies", "adapters", "quantizations",
+         "loops", "losses")
 
 PAGE = re.compile(r"[\w./:<>*{}$+-]*\.md\b")
 SECTION = re.compile(r"(?:docs/sources/)?([\w-]+\.md) (\d+)((?:(?:, | and | to )\d+(?![\w.]))*)")

@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING, Any, List
 
 if TYPE_CHECKING:
     from ._ask import (
-        batches as batches, cards as cards, compare as compare, diff as diff, estimate as estimate, fit as fit, formats as formats,
-        gpus as gpus, info as info, layers as layers, limit_memory as limit_memory, models as models, oom as oom, ops as ops,
-        optimizers as optimizers, profiles as profiles, replay as replay, segments as segments,
-        serve as serve, serve_fit as serve_fit, settings as settings, size as size, tape as tape, times as times,
+        adapters as adapters, batches as batches, cards as cards, compare as compare, diff as diff, engines as engines,
+        estimate as estimate, fit as fit, formats as formats, gpus as gpus, info as info, layers as layers,
+        limit_memory as limit_memory, loops as loops, losses as losses, models as models, oom as oom, ops as ops,
+        optimizers as optimizers, profiles as profiles, quantizations as quantizations, replay as replay, segments as segments,
+        serve as serve, serve_fit as serve_fit, settings as settings, size as size, strategies as strategies, tape as tape,
+        times as times,
     )
     from ._errors import (
         CanceledError as CanceledError, DriverError as DriverError, Error as Error, FileError as FileError,
@@ -47,8 +49,8 @@ if TYPE_CHECKING:
 
 # The module that defines each public name.
 _HOMES = {
-    "_ask": "batches cards compare diff estimate fit formats gpus info layers limit_memory models oom ops optimizers profiles "
-            "replay segments serve serve_fit settings size tape times",
+    "_ask": "adapters batches cards compare diff engines estimate fit formats gpus info layers limit_memory loops losses models oom "
+            "ops optimizers profiles quantizations replay segments serve serve_fit settings size strategies tape times",
     "_errors": "CanceledError DriverError Error FileError FormatError MissingFileError NoMemoryError "
                "RangeError ShapeError UnsupportedError UsageError",
     "_models": "Model",

@@ -290,3 +290,33 @@ def profiles(filter: Optional[str] = None) -> _results.Entries:
 def formats(filter: Optional[str] = None) -> _results.Entries:
     """The model file formats that can be read."""
     return _results.Entries(_listing(_library.Registry.FORMATS, filter), "formats", Entry)
+
+
+def engines(filter: Optional[str] = None) -> _results.Entries:
+    """The inference engines that serve() simulates, and their own options."""
+    return _results.Entries(_listing(_library.Registry.ENGINES, filter), "engines", Entry)
+
+
+def strategies(filter: Optional[str] = None) -> _results.Entries:
+    """The ways in which cards share a training job, and their own options."""
+    return _results.Entries(_listing(_library.Registry.STRATEGIES, filter), "strategies", Entry)
+
+
+def adapters(filter: Optional[str] = None) -> _results.Entries:
+    """The methods of peft that can be trained."""
+    return _results.Entries(_listing(_library.Registry.ADAPTERS, filter), "adapters", Entry)
+
+
+def quantizations(filter: Optional[str] = None) -> _results.Entries:
+    """The formats of quantized weights, and the settings that take them."""
+    return _results.Entries(_listing(_library.Registry.QUANTIZATIONS, filter), "quantizations", Entry)
+
+
+def loops(filter: Optional[str] = None) -> _results.Entries:
+    """The training loops, which say what lives how long."""
+    return _results.Entries(_listing(_library.Registry.LOOPS, filter), "loops", Entry)
+
+
+def losses(filter: Optional[str] = None) -> _results.Entries:
+    """The losses of a training step."""
+    return _results.Entries(_listing(_library.Registry.LOSSES, filter), "losses", Entry)

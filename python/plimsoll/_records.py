@@ -892,7 +892,7 @@ class SizeIn(Record):
 
 
 class Entry(Record):
-    """A row of a list: models, ops, optimizers, profiles, formats."""
+    """A row of a list: models, ops, optimizers, engines ..."""
 
     name: str
     doc: str
@@ -904,6 +904,10 @@ class Entry(Record):
     also: str
     gives: str
     """Only of formats."""
+    options: str
+    """Only of engines and strategies: their own, with what each is unless given."""
+    setting: str
+    """Only of quantizations: the settings that take them."""
 
 
 class Gpu(Record):

@@ -35,6 +35,15 @@ static const plim_column model_columns[] = {
     {"src", "source", PLIM_IN_BOTH, PLIM_CUT_TAIL, 16, 4, entry_src},
     {"also", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, entry_also},
 };
+static const plim_column option_columns[] = {
+    ENTRY_NAME, ENTRY_DOC, ENTRY_SRC,
+    {"options", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, entry_group},
+};
+static const plim_column quantization_columns[] = {
+    ENTRY_NAME,
+    {"setting", "setting", PLIM_IN_BOTH, PLIM_LEFT, 0, 1, entry_group},
+    ENTRY_DOC, ENTRY_SRC,
+};
 static const plim_column dtype_columns[] = {
     ENTRY_NAME,
     {"bits", "bits", PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, entry_bits},
@@ -106,14 +115,10 @@ static const struct registry_list {
     const plim_column *columns;
     size_t n_columns;
 } registry_lists[PLIM_REG_COUNT] = {
-    [PLIM_REG_MODELS] = {"models", "plimsoll/models/1", COLUMNS(model_columns)},
-    [PLIM_REG_OPS] = {"ops", "plimsoll/ops/1", COLUMNS(op_columns)},
-    [PLIM_REG_OPTIMIZERS] = {"optimizers", "plimsoll/optimizers/1", COLUMNS(plain_columns)},
-    [PLIM_REG_PROFILES] = {"profiles", "plimsoll/profiles/1", COLUMNS(plain_columns)},
-    [PLIM_REG_FORMATS] = {"formats", "plimsoll/formats/1", COLUMNS(format_columns)},
-    [PLIM_REG_GPUS] = {"gpus", "plimsoll/gpus/1", COLUMNS(gpu_columns)},
-    [PLIM_REG_DTYPES] = {"dtypes", "plimsoll/dtypes/1", COLUMNS(dtype_columns)},
-    [PLIM_REG_ALLOCATORS] = {"allocators", "plimsoll/allocators/1", COLUMNS(plain_columns)},
+#define PLIM_LIST(ID, name, columns, count, entry)                                            \
+    [PLIM_REG_##ID] = {#name, "plimsoll/" #name "/1", COLUMNS(columns##_columns)},
+#include "registry/registries.def"
+#undef PLIM_LIST
 };
 #undef COLUMNS
 /* clang-format on */

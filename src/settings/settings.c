@@ -5,6 +5,18 @@
 
 #include "base/fmt.h"
 
+/* Words that have a description, too, each after a space: 'plimsoll loops', 'plimsoll losses'. */
+static const char loop_words[] =
+#define PLIM_LOOP(name, doc, src) " " #name
+#include "settings/loops.def"
+#undef PLIM_LOOP
+    ;
+static const char loss_words[] =
+#define PLIM_LOSS(name, doc, src) " " #name
+#include "settings/losses.def"
+#undef PLIM_LOSS
+    ;
+
 const plim_setting_row plim_setting_rows[PLIM_SETTING_COUNT] = {
 #define SETTING(name, KIND, ...)                                                              \
     [PLIM_SET_##name] = {.key = #name, .kind = PLIM_SETTING_##KIND, __VA_ARGS__},

@@ -8,32 +8,22 @@
  * that it logs shares its storage with the loss that backward used, and is held until the next
  * one. */
 static const plim_loop loops[] = {
-    {.name = "typical",
-     .keeps = PLIM_KEEP_INPUTS | PLIM_KEEP_OUTPUTS | PLIM_KEEP_LOSS,
-     .doc = "outputs and loss live until the next step rebinds them, zero_grad comes first",
-     .src = "pytorch/examples imagenet/main.py"},
+    /* settings/loops.def says what each is */
+    {.name = "typical", .keeps = PLIM_KEEP_INPUTS | PLIM_KEEP_OUTPUTS | PLIM_KEEP_LOSS},
     {.name = "loss_only",
      .keeps = PLIM_KEEP_INPUTS | PLIM_KEEP_LOSS,
-     .labels_are_inputs = true,
-     .doc = "loss = model(input_ids=x, labels=x).loss: the other outputs are dropped at once",
-     .src = "transformers 5.23 modeling_outputs.py; tests/golden/idiom"},
-    {.name = "tight",
-     .zero_grad_last = true,
-     .doc = "everything is deleted once it has been used",
-     .src = "docs/sources/training-step.md 1"},
-    {.name = "trainer",
-     .keeps = PLIM_KEEP_INPUTS | PLIM_KEEP_LOSS,
-     .zero_grad_last = true,
-     .fetch_all = true,
-     .clip = true,
-     .no_cache = true, /* self.model.config.use_cache = self.args.use_cache, which is False */
-     .doc = "the Trainer of transformers",
-     .src = "transformers 5.23 trainer.py _run_epoch, training_step, compute_loss"},
-    {.name = "megatron",
-     .local_inputs = true,
-     .doc = "Megatron-LM's: the batch is freed as soon as the loss is computed",
-     .src =
-         "Megatron-LM d98e8a64 pretrain_gpt.py forward_step, megatron-core 0.16 pipeline_parallel/schedules.py"},
+     .labels_are_inputs = true},
+    {.name = "tight", .zero_grad_last = true},
+    {
+        .name = "trainer",
+        .keeps = PLIM_KEEP_INPUTS | PLIM_KEEP_LOSS,
+        .zero_grad_last = true,
+        .fetch_all = true,
+        .clip = true,
+        .no_cache =
+            true, /* self.model.config.use_cache = self.args.use_cache, which is False */
+    },
+    {.name = "megatron", .local_inputs = true},
 };
 
 plim_status plim_loop_find(const char *name, const plim_loop **out, plim_err *err)

@@ -1,5 +1,6 @@
 /* loop.h -- training loops as data: which values their variables keep alive, and the order in
- * which they do what every loop does.  To add a loop, add a row in loop.c. */
+ * which they do what every loop does.  To add a loop, add a row in loop.c,
+ * and one in settings/loops.def, which describes it. */
 #ifndef PLIM_LOOP_H
 #define PLIM_LOOP_H
 
@@ -21,7 +22,6 @@ typedef struct plim_loop {
     bool no_cache;          /* use_cache=False, whatever the model's configuration says */
     bool local_inputs;      /* freed before backward, but for what autograd saved of them */
     bool labels_are_inputs; /* a language model gets its tokens as labels, too */
-    const char *doc, *src;
 } plim_loop;
 
 /* PLIM_EUSAGE lists the names. */

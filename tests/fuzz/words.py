@@ -15,7 +15,7 @@ READERS = {  # target: patterns below src
     "megatron": "import/megatron/mg_*.c import/megatron/*.def", "onnx": "import/onnx/*.c import/onnx/*.def", "oom": "oom/*.c",
     "peft": "transform/adapter_config.c transform/adapters.def", "pickle": "base/pickle.c import/weights/torchfile_names.c",
     "pt2": "import/pt2/*.c", "safetensors": "import/weights/safetensors.c", "serve": "import/weights/gguf*.c",
-    "settings": "settings/settings.def", "snapshot": "trace/snapshot.c", "tape": "core/tape.c", "torch": "import/weights/torchfile*.c",
+    "settings": "settings/*.def", "snapshot": "trace/snapshot.c", "tape": "core/tape.c", "torch": "import/weights/torchfile*.c",
     "trace": "trace/kineto.c",
 }
 STRING = re.compile(r'"((?:[^"\\\n]|\\.)*)"')

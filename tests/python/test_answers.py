@@ -51,6 +51,12 @@ ASKED = [
     (lambda: plimsoll.gpus(), "gpus"),
     (lambda: plimsoll.ops("conv"), "ops conv"),
     (lambda: plimsoll.optimizers(), "optimizers"),
+    (lambda: plimsoll.engines(), "engines"),
+    (lambda: plimsoll.strategies("fsdp"), "strategies fsdp"),
+    (lambda: plimsoll.adapters(), "adapters"),
+    (lambda: plimsoll.quantizations("awq"), "quantizations awq"),
+    (lambda: plimsoll.loops(), "loops"),
+    (lambda: plimsoll.losses(), "losses"),
     (lambda: plimsoll.profiles(), "profiles"),
     (lambda: plimsoll.formats(), "formats"),
 ]
@@ -220,7 +226,8 @@ class Import(unittest.TestCase):
 class Records(unittest.TestCase):
     """What the classes declare is what the JSON has."""
 
-    SOMETIMES = {"seq", "seq_max", "note", "packed_weights", "group", "parameters", "also", "gives", "large", "small"}  # docs/json.md
+    SOMETIMES = {"seq", "seq_max", "note", "packed_weights", "group", "parameters", "also", "gives", "options", "setting", "large",
+                 "small"}  # docs/json.md
 
     def compare(self, hint, value, where):
         args = typing.get_args(hint)

@@ -15,7 +15,8 @@ LINES = [  # each prints an answer to stdout
     "help", "help run", "run --help", "--help", "--version", "completion bash", "size 3x224x224", "estimate lenet5",
     "estimate lenet5 --json", "layers lenet5", "compare lenet5 alexnet", "fit lenet5 --gpu t4", "serve gpt2 --gpu t4",
     "info lenet5", "tape lenet5", "diff lenet5 lenet5", "replay lenet5.tape", "oom oom.txt", "models", "gpus", "gpus --csv", "ops",
-    "optimizers", "profiles", "formats", "top --once", "top --json", "record --json -- true",
+    "optimizers", "losses", "loops", "adapters", "strategies", "quantizations", "engines", "profiles", "formats",
+    "top --once", "top --json", "record --json -- true",
     "run --gpu t4 -- sh report.sh", "run --gpu t4 --json -- sh report.sh",
 ]
 REPORT = """# as a process that uses the card leaves it

@@ -3,10 +3,17 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "import/hf/hf_quant.h"
 #include "machine/machine.h"
 #include "op/op.h"
 #include "optim/optim.h"
+#include "serve/serve.h"
+#include "settings/settings.h"
+#include "step/loop.h"
+#include "step/step.h"
 #include "torch/torch.h"
+#include "transform/adapter.h"
+#include "transform/transform.h"
 #include "unit.h"
 
 static void test_rows(void **state)
@@ -25,6 +32,75 @@ static void test_rows(void **state)
             }
         }
         CHECK("past the end", !plim_registry_at((plim_registry)r, n, &a));
+    }
+}
+
+/* What a list names can be asked for by that name. */
+static bool can_ask(plim_registry r, const plim_entry *e, plim_err *err)
+{
+    plim_str text = plim_str_of(e->name);
+    plim_strategy_spec strategy;
+    const plim_loop *loop;
+    plim_str config;
+    switch ((int)r) {
+    case PLIM_REG_ENGINES: return plim_engine_find(text, err) != NULL;
+    case PLIM_REG_STRATEGIES: return !plim_strategy_parse(text, &strategy, err);
+    case PLIM_REG_ADAPTERS: return plim_adapter_method_of(text, err) != NULL;
+    case PLIM_REG_LOOPS: return !plim_loop_find(e->name, &loop, err);
+    case PLIM_REG_QUANTIZATIONS:
+        return strstr(e->group, "llama.cpp") || /* tests/cli/lists.txt asks for these */
+               !plim_hf_quant_find(text, &config, err);
+    }
+    return true;
+}
+
+static void test_asked(void **state)
+{
+    (void)state;
+    plim_entry e = PLIM_ENTRY_INIT;
+    for (int r = 0; r < PLIM_REG_COUNT; r++)
+        for (uint32_t i = 0; plim_registry_at((plim_registry)r, i, &e); i++) {
+            plim_err err = PLIM_ERR_INIT;
+            if (!can_ask((plim_registry)r, &e, &err))
+                fail_msg("'%s' of list %d: %s", e.name, r, err.msg);
+        }
+}
+
+/* The words of a setting are the rows of the list that describes them. */
+static void test_words(void **state)
+{
+    (void)state;
+    static const struct {
+        plim_registry list;
+        plim_setting_id setting;
+    } rows[] = {{PLIM_REG_LOOPS, PLIM_SET_loop}, {PLIM_REG_LOSSES, PLIM_SET_loss}};
+    plim_entry e = PLIM_ENTRY_INIT;
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        uint32_t n = 0;
+        for (; plim_registry_at(rows[i].list, n, &e); n++)
+            CHECK(e.name, plim_str_is(plim_setting_word(rows[i].setting, (int)n + 1), e.name));
+        assert_null(plim_setting_word(rows[i].setting, (int)n + 1).p);
+    }
+    CHECK("in the order of plim_loss_kind",
+          plim_registry_at(PLIM_REG_LOSSES, PLIM_LOSS_BCE - 1, &e) && !strcmp(e.name, "bce"));
+    CHECK("fused ones follow the model's own",
+          plim_registry_at(PLIM_REG_LOSSES, PLIM_LOSS_MODEL - 1, &e) &&
+              !strcmp(e.name, "model") &&
+              plim_registry_at(PLIM_REG_LOSSES, PLIM_LOSS_MODEL - 1 + PLIM_FUSED_LIGER, &e) &&
+              !strcmp(e.name, "liger"));
+}
+
+/* The usual engine is the first that serves what is given. */
+static void test_engines(void **state)
+{
+    (void)state;
+    CHECK("of a graph", !(plim_engine_usual(false)->flags & PLIM_ENGINE_FILES));
+    CHECK("of a file", plim_engine_usual(true)->flags & PLIM_ENGINE_FILES);
+    assert_null(plim_engine_at(plim_engine_count()));
+    for (uint32_t i = 0; i < plim_engine_count(); i++) {
+        const plim_engine *e = plim_engine_at(i);
+        CHECK(e->name, e->code->answer && *e->options && *e->kv && *e->formats);
+        CHECK(e->name, !(e->flags & PLIM_ENGINE_PARTS) || e->code->prepare);
     }
 }
 
@@ -175,9 +251,15 @@ static void test_optimizer_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),     cmocka_unit_test(test_ema_rows),
-        cmocka_unit_test(test_op_rows),  cmocka_unit_test(test_binding),
-        cmocka_unit_test(test_profiles), cmocka_unit_test(test_optimizer_options),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_ema_rows),
+        cmocka_unit_test(test_asked),
+        cmocka_unit_test(test_words),
+        cmocka_unit_test(test_engines),
+        cmocka_unit_test(test_op_rows),
+        cmocka_unit_test(test_binding),
+        cmocka_unit_test(test_profiles),
+        cmocka_unit_test(test_optimizer_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -814,7 +814,13 @@ static void test_registries(void **state)
         [PLIM_REG_FORMATS] = "plimsoll/formats/1",
         [PLIM_REG_GPUS] = "plimsoll/gpus/1",
         [PLIM_REG_DTYPES] = "plimsoll/dtypes/1",
-        [PLIM_REG_ALLOCATORS] = "plimsoll/allocators/1"};
+        [PLIM_REG_ALLOCATORS] = "plimsoll/allocators/1",
+        [PLIM_REG_ENGINES] = "plimsoll/engines/1",
+        [PLIM_REG_STRATEGIES] = "plimsoll/strategies/1",
+        [PLIM_REG_ADAPTERS] = "plimsoll/adapters/1",
+        [PLIM_REG_QUANTIZATIONS] = "plimsoll/quantizations/1",
+        [PLIM_REG_LOOPS] = "plimsoll/loops/1",
+        [PLIM_REG_LOSSES] = "plimsoll/losses/1"};
     for (int reg = 0; reg < PLIM_REG_COUNT; reg++) {
         plim_registry which = (plim_registry)reg;
         text t = {0};
