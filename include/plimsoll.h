@@ -797,10 +797,10 @@ typedef struct plim_serve_row {
     bool rest; /* it takes what the other parts leave: it is largest where they are smallest */
 } plim_serve_row;
 
-typedef struct plim_served_most {
+typedef struct plim_serve_most {
     uint64_t sure, usual; /* with everything at its upper bound, at its usual size; 0: none */
     bool limited;         /* `usual` is what the model or the search allows at most */
-} plim_served_most;
+} plim_serve_most;
 
 typedef struct plim_serve {
     size_t size; /* of this struct */
@@ -821,9 +821,9 @@ typedef struct plim_serve {
      * PLIM_UNKNOWN_BYTES say */
     uint64_t request_bytes;
     plim_fits fits;
-    plim_served_most longest;  /* context for that many requests; all 0: no card */
-    plim_served_most requests; /* of that context; likewise */
-    const char *const *says;   /* lines that the engine prints when it starts */
+    plim_serve_most longest;  /* context for that many requests; all 0: no card */
+    plim_serve_most requests; /* of that context; likewise */
+    const char *const *says;  /* lines that the engine prints when it starts */
     uint32_t n_says;
 } plim_serve;
 
@@ -843,8 +843,8 @@ typedef struct plim_serve_card {
         weights; /* the largest format that fits, or that the setting names; "own": the model's */
     plim_fits fits;
     uint64_t device_low, device, device_high; /* sum of the parts on the card */
-    plim_served_most longest;                 /* context for that many requests */
-    plim_served_most requests;                /* of that context */
+    plim_serve_most longest;                  /* context for that many requests */
+    plim_serve_most requests;                 /* of that context */
 } plim_serve_card;
 
 typedef struct plim_serve_fit {

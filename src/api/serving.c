@@ -11,7 +11,7 @@ typedef struct serve_result {
 PLIM__LIST(serve_rows, plim_serve_row)
 
 static plim_status search_most(const plim_serve_question *q, plim_serve_axis axis,
-                               plim_served_most *out, plim_err *err)
+                               plim_serve_most *out, plim_err *err)
 {
     bool limited;
     plim_status st = plim_engine_most(q, axis, true, &out->sure, &limited, err);

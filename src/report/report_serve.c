@@ -83,7 +83,7 @@ static void serve_request(plim_page *p, const plim_serve *s)
 }
 
 /* "53 requests of 8,192 tokens; usually 54" */
-static void serve_most(plim_page *p, const char *what, const plim_served_most *m)
+static void serve_most(plim_page *p, const char *what, const plim_serve_most *m)
 {
     plim_flow f = plim_flow_lead(p, " ", "  ");
     const char *least = m->limited ? plim_page_glyph(p, "\xe2\x89\xa5 ", ">= ") : "";
@@ -167,7 +167,7 @@ static plim_status serve_text(plim_page *p, const void *subject, plim_err *err)
 /* ---- data --------------------------------------------------------------------------------- */
 
 static void json_most(plim_jw *w, const char *key, const plim_serve *s,
-                      const plim_served_most *m)
+                      const plim_serve_most *m)
 {
     plim_jw_key(w, key);
     if (!s->gpu) {
@@ -252,7 +252,7 @@ plim_status plim_serve_json(const plim_serve *s, plim_put put, void *ud, plim_er
 /* ---- on many cards ------------------------------------------------------------------------ */
 
 /* The sure number; "none", and ">=" where more was not asked for. */
-static plim_cell most_cell(const plim_served_most *m, bool sure)
+static plim_cell most_cell(const plim_serve_most *m, bool sure)
 {
     uint64_t n = sure ? m->sure : m->usual;
     plim_cell c = n ? plim_cell_u64(PLIM_CELL_COUNT, n) : plim_cell_text("none");
