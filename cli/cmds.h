@@ -26,8 +26,8 @@ int plim_cmd_with_model(plim_args *a, int (*with)(plim_args *a, const plim_model
 const plim_cmd *plim_cmd_at(size_t i);           /* NULL: past the end */
 const plim_cmd *plim_cmd_find(const char *name); /* NULL: unknown, after printing an error */
 
-/* The lists of what plimsoll knows, in the order of help: command, registry, what it does.  OWN: the command
- * has a file of its own. */
+/* The lists of what plimsoll knows, in the order of help: command, registry, what it does.
+ * OWN: the command has a file of its own. */
 #define PLIM_CMD_LISTS(LIST, OWN)                                                             \
     LIST(models, MODELS, "list the built-in models")                                          \
     OWN(gpus, GPUS)                                                                           \

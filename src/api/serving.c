@@ -50,9 +50,9 @@ static plim_status describe_weights(const plim_serve_question *q, plim_arena *a,
 }
 
 /* *draft: to be closed by the caller, whatever the status; NULL: there is none. */
-static plim_status open_serving(plim_serve_question *q, plim_job *job, plim_arena *a,
-                                const plim_model_info **model, plim_model **draft,
-                                plim_err *err)
+static plim_status open_question(plim_serve_question *q, plim_job *job, plim_arena *a,
+                                 const plim_model_info **model, plim_model **draft,
+                                 plim_err *err)
 {
     const char *name = job->settings->draft;
     plim_status st = plim_question_open(q, job, a, false, err);
@@ -65,7 +65,7 @@ static plim_status open_serving(plim_serve_question *q, plim_job *job, plim_aren
     return q->g ? plim__model_info(a, q->g, model, err) : describe_weights(q, a, model, err);
 }
 
-static void describe_served(const plim_serve_question *q, const plim_serve_answer *a,
+static void describe_answer(const plim_serve_question *q, const plim_serve_answer *a,
                             plim_serve *out)
 {
     const plim_serve_row card = plim_answer_total(a, PLIM_ON_CARD);
@@ -96,7 +96,7 @@ static plim_status fill_answer(const plim_serve_question *q, plim_arena *a, plim
     plim_status st = plim_engine_ask(q, a, &answer, err);
     if (st)
         return st;
-    describe_served(q, &answer, out);
+    describe_answer(q, &answer, out);
     if (!(out->rows = serve_rows(a, answer.rows, answer.n_rows)))
         return plim_oom(err);
     if (!q->job->gpu)
@@ -116,7 +116,7 @@ static plim_status serve_fill(plim_job *job, plim_arena *a, void *pub, plim_err 
     if (!st)
         st = plim_job_card(job, err);
     if (!st)
-        st = open_serving(&q, job, a, &out->model, &draft, err);
+        st = open_question(&q, job, a, &out->model, &draft, err);
     if (!st && q.weights.n && !job->settings->weights) /* as published */
         st = plim_settings_put(job->settings, PLIM_SET_weights, q.weights.p, err);
     if (!st)
@@ -247,7 +247,7 @@ static plim_status serve_fit_fill(plim_job *job, plim_arena *a, void *pub, plim_
     if (!st)
         st = plim__list_cards(job, a, &cards, &out->n, err);
     if (!st)
-        st = open_serving(&q, job, a, &out->model, &draft, err);
+        st = open_question(&q, job, a, &out->model, &draft, err);
     if (!st)
         st = list_formats(&q, job->settings->weights, a, &f, err);
     plim_serve_card *rows = st ? NULL : PLIM_NEW_N(a, plim_serve_card, out->n);

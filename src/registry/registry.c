@@ -97,8 +97,8 @@ static void adapter_entry(uint32_t i, plim_entry *out)
     *out = (plim_entry){sizeof *out, m->name, "", m->doc, m->src, 0, ""};
 }
 
-/* Those that have a name, then the mixtures of llama.cpp.  "quant" packs what it is given as some of
- * the first do. */
+/* Those that have a name, then the mixtures of llama.cpp.  "quant" packs what it is given as
+ * some of the first do. */
 static uint32_t quantization_count(void)
 {
     return plim_hf_quant_count() + plim_gg_mixture_count();
@@ -149,7 +149,7 @@ static void loop_entry(uint32_t i, plim_entry *out) { copy_word(&loops[i], out);
 static uint32_t loss_count(void) { return PLIM_COUNT(losses); }
 static void loss_entry(uint32_t i, plim_entry *out) { copy_word(&losses[i], out); }
 
-/* ---- the lists ----------------------------------------------------------------------------- */
+/* ---- the lists -------------------------------------------------------------------------- */
 
 static const list lists[PLIM_REG_COUNT] = {
 #define PLIM_LIST(ID, name, columns, count, entry) [PLIM_REG_##ID] = {count, entry},

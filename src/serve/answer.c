@@ -66,7 +66,7 @@ plim_serve_row plim_answer_total(const plim_serve_answer *out, plim_serve_place 
     return sum;
 }
 
-/* ---- the verdict ------------------------------------------------------------------------------ */
+/* ---- the verdict ------------------------------------------------------------------------ */
 
 bool plim_answer_holds(const plim_serve_question *q, const plim_serve_answer *out, int bound)
 {

@@ -1,7 +1,7 @@
 /* ask.c -- asking an engine, and the search for the most that it holds: see serve.h. */
 #include "serve/serve.h"
 
-/* ---- asking ------------------------------------------------------------------------------- */
+/* ---- asking ----------------------------------------------------------------------------- */
 
 static plim_status run_engine(const plim_serve_question *q, plim_arena *a,
                               plim_serve_answer *out, plim_err *err)
@@ -66,7 +66,7 @@ plim_status plim_engine_note(const plim_serve_question *q, const char **out, pli
     return q->engine->code->note ? q->engine->code->note(q, out, err) : PLIM_OK;
 }
 
-/* ---- the longest, the most ------------------------------------------------------------------------------ */
+/* ---- the longest, the most -------------------------------------------------------------- */
 
 static plim_status ask_held(const plim_serve_question *q, plim_serve_axis axis, uint64_t n,
                             bool sure, bool *held, plim_err *err)

@@ -9,7 +9,7 @@
 #include "import/weights/gguf.h"
 #include "zoo/zoo.h"
 
-/* ---- types of keys and values ---------------------------------------------------------------- */
+/* ---- types of keys and values ----------------------------------------------------------- */
 
 /* src: ggml-common.h (blocks); vLLM config/cache.py */
 static const plim_kv_type kv_types[] = {
@@ -78,7 +78,7 @@ static plim_status find_engine(plim_serve_question *q, plim_str text, plim_err *
     return check_options(q, err);
 }
 
-/* ---- opening -------------------------------------------------------------------------------------- */
+/* ---- opening ---------------------------------------------------------------------------- */
 
 /* Whether the model is a file of weights that says how they are served. */
 static bool is_file(const plim_serve_question *q)
@@ -189,7 +189,7 @@ static plim_status record_used(const plim_serve_question *q, plim_err *err)
                                            plim_dtype_name(plim_question_dtype(q)), err);
 }
 
-/* The format in which the engine gets a built-in model that is published quantized, or NULL. */
+/* The format in which the engine gets a model that is published quantized; NULL: it is not. */
 static const char *published_weights(const plim_serve_question *q)
 {
     const plim_model *m = q->job->model;

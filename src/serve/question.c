@@ -3,7 +3,7 @@
 #include "base/items.h"
 #include "serve/serve.h"
 
-/* ---- the model --------------------------------------------------------------------------------- */
+/* ---- the model -------------------------------------------------------------------------- */
 
 plim_dtype plim_question_dtype(const plim_serve_question *q)
 {
@@ -29,7 +29,7 @@ uint64_t plim_question_bytes(const plim_serve_question *q, const plim_value *v)
     return q->part ? part_of(bytes, q->part[v - q->g->values]) : bytes;
 }
 
-/* ---- keys and values ------------------------------------------------------------------------- */
+/* ---- keys and values -------------------------------------------------------------------- */
 
 uint64_t plim_kv_row(const plim_kv_type *t, uint64_t elements)
 {
@@ -65,7 +65,7 @@ plim_serve_question plim_question_draft(const plim_serve_question *q)
     return draft;
 }
 
-/* ---- options ------------------------------------------------------------------------------------- */
+/* ---- options ---------------------------------------------------------------------------- */
 
 plim_str plim_question_option(const plim_serve_question *q, const char *name)
 {

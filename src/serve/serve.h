@@ -1,17 +1,18 @@
 /* serve.h -- what an inference engine holds of a model, and how many requests that leaves room
  * for.
  *
- * This is the frame.  It asks an engine a *question*: a model, a card, how many requests of how
- * many tokens.  The engine's *answer* is a list of *rows*: so many bytes on the card or the host,
- * known or between two bounds.  The frame judges them, and searches for the longest context and
- * the most requests by asking again.  It knows no engine and reads no option of one; an engine is
- * a row of engines.def and a file in a wing of its own, and no wing includes another. */
+ * This is the frame.  It asks an engine a *question*: a model, a card, how many requests of
+ * how many tokens.  The engine's *answer* is a list of *rows*: so many bytes on the card or
+ * the host, known or between two bounds.  The frame judges them, and searches for the longest
+ * context and the most requests by asking again.  It knows no engine and reads no option of
+ * one; an engine is a row of engines.def and a file in a wing of its own, and no wing includes
+ * another. */
 #ifndef PLIM_SERVE_H
 #define PLIM_SERVE_H
 
 #include "fit/job.h"
 
-/* ---- types of keys and values ------------------------------------------------------------- */
+/* ---- types of keys and values ----------------------------------------------------------- */
 
 /* A type in which a cache holds keys and values: blocks of so many elements. */
 typedef struct plim_kv_type {
@@ -23,7 +24,7 @@ typedef struct plim_kv_type {
  * many. */
 uint64_t plim_kv_row(const plim_kv_type *t, uint64_t elements);
 
-/* ---- the question --------------------------------------------------------------------------- */
+/* ---- the question ----------------------------------------------------------------------- */
 
 typedef struct plim_engine plim_engine;
 
@@ -32,8 +33,8 @@ typedef struct plim_serve_fraction {
     uint64_t n, of;
 } plim_serve_fraction;
 
-/* What a stage of a pipeline has: the same values, of which those of other stages are {0, 1}, and
- * what its own layers keep of a token. */
+/* What a stage of a pipeline has: the same values, of which those of other stages are {0, 1},
+ * and what its own layers keep of a token. */
 typedef struct plim_serve_stage {
     const plim_graph *g;
     const plim_serve_fraction *part;
@@ -73,39 +74,41 @@ plim_dtype plim_question_dtype(const plim_serve_question *q);
 uint64_t plim_question_kv(const plim_serve_question *q, const plim_kv_layers *kv);
 /* Of the layers that keep all tokens. */
 uint64_t plim_question_token(const plim_serve_question *q);
-/* Bytes of a value of the graph on one card; of a parameter in the type to which --dtype casts it. */
+/* Bytes of a value of the graph on one card; of a parameter in the type to which --dtype casts
+ * it. */
 uint64_t plim_question_bytes(const plim_serve_question *q, const plim_value *v);
 /* q->draft, asked about as many requests of as many tokens, on the same card. */
 plim_serve_question plim_question_draft(const plim_serve_question *q);
 
-/* ---- what a card has of a model --------------------------------------------------------------- */
+/* ---- what a card has of a model --------------------------------------------------------- */
 
-/* Whether a value is a parameter, or what one is packed into; and takes memory, as it is not tied to
- * another. */
+/* Whether a value is a parameter, or what one is packed into; and takes memory, as it is not
+ * tied to another. */
 bool plim_serve_is_weight(const plim_value *v);
 bool plim_serve_has_weight(const plim_value *v);
-/* Elements that a table of positions has for each position, which is made of that value, such as the
- * frequencies of rotary embeddings; 0: none is. */
+/* Elements that a table of positions has for each position, which is made of that value, such
+ * as the frequencies of rotary embeddings; 0: none is. */
 uint64_t plim_serve_positions(const plim_value *v);
-/* Bytes of the experts in MXFP4 that a value holds, if a kernel fills up their hidden states and
- * their widths to those multiples, `inputs`: only the 4-bit values along what a product sums.  0: it
- * holds no such experts, or none on this card. */
+/* Bytes of the experts in MXFP4 that a value holds, if a kernel fills up their hidden states
+ * and their widths to those multiples, `inputs`: only the 4-bit values along what a product
+ * sums.  0: it holds no such experts, or none on this card. */
 typedef struct plim_serve_filling {
     int64_t hidden, width;
     bool inputs;
 } plim_serve_filling;
 uint64_t plim_question_filled(const plim_serve_question *q, const plim_value *v,
                               const plim_serve_filling *f);
-/* The most that an op of a layer works on for one token, and the hidden states beside it: bytes. */
+/* The most that an op of a layer works on for one token, and the hidden states beside it:
+ * bytes. */
 plim_status plim_question_widest(const plim_serve_question *q, uint64_t *out, plim_err *err);
 
 /* Measures what does not depend on the requests, for one stage; *out lives in q->arena. */
 typedef plim_status plim_serve_measure(const plim_serve_question *q, const void **out,
                                        plim_err *err);
-/* Divides the graph, and what it keeps of a token, among q->cards cards of q->n_stages stages by the
- * rows of divide.def, and measures each stage.  The words of the vocabulary are filled up, on one card,
- * too.  by_expert: each card has whole experts.  PLIM_EUSAGE, PLIM_EUNSUPPORTED: the model cannot be
- * divided so, or it is not known how. */
+/* Divides the graph, and what it keeps of a token, among q->cards cards of q->n_stages stages
+ * by the rows of divide.def, and measures each stage.  The words of the vocabulary are filled
+ * up, on one card, too.  by_expert: each card has whole experts.  PLIM_EUSAGE,
+ * PLIM_EUNSUPPORTED: the model cannot be divided so, or it is not known how. */
 plim_status plim_question_divide(plim_serve_question *q, plim_graph *g, bool by_expert,
                                  plim_serve_measure *measure, plim_err *err);
 
@@ -114,7 +117,7 @@ plim_status plim_divide_cards(plim_serve_question *q, plim_graph *g, plim_err *e
 /* The same question about one stage. */
 plim_serve_question plim_question_at(const plim_serve_question *q, uint64_t stage);
 
-/* ---- the answer ------------------------------------------------------------------------------ */
+/* ---- the answer ------------------------------------------------------------------------- */
 
 typedef struct plim_serve_answer {
     plim_arena *arena;
@@ -139,12 +142,12 @@ plim_status plim_answer_say(plim_serve_answer *out, plim_err *err, const char *f
     PLIM_PRINTF(3, 4);
 /* The sum of the rows in that place. */
 plim_serve_row plim_answer_total(const plim_serve_answer *out, plim_serve_place place);
-/* Whether the card holds all requests, by the sum and the pool, with everything at its lower (0),
- * usual (1) or upper (2) bound; and what that comes to. */
+/* Whether the card holds all requests, by the sum and the pool, with everything at its lower
+ * (0), usual (1) or upper (2) bound; and what that comes to. */
 bool plim_answer_holds(const plim_serve_question *q, const plim_serve_answer *out, int bound);
 plim_fits plim_answer_fits(const plim_serve_question *q, const plim_serve_answer *out);
 
-/* ---- engines ----------------------------------------------------------------------------------- */
+/* ---- engines ---------------------------------------------------------------------------- */
 
 enum {
     PLIM_ENGINE_FILES = 1,  /* it serves GGUF files, and has quantizations of its own */
@@ -156,11 +159,11 @@ enum {
 
 /* What the file of an engine has. */
 typedef struct plim_engine_code {
-    /* Once for each model that has a graph: what of it does not depend on the requests, usually
-     * plim_question_divide.  NULL: nothing */
+    /* Once for each model that has a graph: what of it does not depend on the requests,
+     * usually plim_question_divide.  NULL: nothing */
     plim_status (*prepare)(plim_serve_question *q, plim_graph *g, plim_err *err);
-    /* Adds all rows but the CUDA context, which the frame does.  Asked again for other numbers: it
-     * depends on nothing but the question. */
+    /* Adds all rows but the CUDA context, which the frame does.  Asked again for other
+     * numbers: it depends on nothing but the question. */
     plim_status (*answer)(const plim_serve_question *q, plim_serve_answer *out, plim_err *err);
     /* A sentence about what of the answer is not exact; "": all is, as without a note. */
     plim_status (*note)(const plim_serve_question *q, const char **out, plim_err *err);
@@ -177,8 +180,8 @@ struct plim_engine {
                        in which the model computes */
     const char *formats; /* "own w8a8": of weights, the largest first */
     unsigned flags;
-    /* what a draft has apart from the model for which it guesses: settings and options; NULL: the engine
-     * is simulated without drafts */
+    /* what a draft has apart from the model for which it guesses: settings and options; NULL:
+     * the engine is simulated without drafts */
     const char *apart;
     const char *doc, *src;
     const plim_engine_code *code;
@@ -192,13 +195,13 @@ const plim_engine *plim_engine_at(uint32_t i); /* NULL past the end */
 uint32_t plim_engine_count(void);
 /* PLIM_EUSAGE, NULL: there is none of that name. */
 const plim_engine *plim_engine_find(plim_str name, plim_err *err);
-/* The one that serves what nobody chose an engine for: the first that serves files of weights, or
- * the first that serves models with a graph. */
+/* The one that serves what nobody chose an engine for: the first that serves files of weights,
+ * or the first that serves models with a graph. */
 const plim_engine *plim_engine_usual(bool file);
 
 /* Reads the settings engine, context, concurrency, weights and kv of the job, whose card the
- * caller has chosen, into *out and builds the graph of the model, all in `a`.  guesses: the model is a
- * draft, which may have fewer positions than a request has tokens. */
+ * caller has chosen, into *out and builds the graph of the model, all in `a`.  guesses: the
+ * model is a draft, which may have fewer positions than a request has tokens. */
 plim_status plim_question_open(plim_serve_question *out, plim_job *job, plim_arena *a,
                                bool guesses, plim_err *err);
 /* Sets q->draft, of a model that lives as long as q->arena is used.  Errors say "draft: ". */

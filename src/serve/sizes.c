@@ -1,7 +1,7 @@
 /* sizes.c -- what engines need of a model, whatever they are asked: see serve.h. */
 #include "serve/serve.h"
 
-/* ---- weights --------------------------------------------------------------------------------- */
+/* ---- weights ---------------------------------------------------------------------------- */
 
 bool plim_serve_is_weight(const plim_value *v)
 {
@@ -24,7 +24,7 @@ uint64_t plim_serve_positions(const plim_value *v)
     return 2 * (uint64_t)v->meta.dim[0];
 }
 
-/* ---- experts in MXFP4 -------------------------------------------------------------------------- */
+/* ---- experts in MXFP4 ------------------------------------------------------------------- */
 
 static int64_t divide_up(int64_t n, uint64_t by)
 {
@@ -64,7 +64,7 @@ uint64_t plim_question_filled(const plim_serve_question *q, const plim_value *v,
     return plim_meta_bytes(&m, &bytes) ? bytes : UINT64_MAX;
 }
 
-/* ---- results ------------------------------------------------------------------------------------ */
+/* ---- results ---------------------------------------------------------------------------- */
 
 /* What an op reads and writes for one token, and whether any of it is not made of parameters
  * alone; `moving` marks such values. */

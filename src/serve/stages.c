@@ -52,8 +52,8 @@ static bool is_tied(const plim_graph *g, uint32_t value)
     return false;
 }
 
-/* The first stage has what comes before the layers; the last what comes after, and an embedding that is
- * tied to the head. */
+/* The first stage has what comes before the layers; the last what comes after, and an
+ * embedding that is tied to the head. */
 static plim_status make_stage(plim_serve_question *q, const plim_graph *g, uint64_t at,
                               uint64_t first, plim_serve_stage *out, plim_err *err)
 {

@@ -1,17 +1,18 @@
 /* vllm_weights.c -- see vllm_weights.h. */
 #include "serve/vllm/vllm_weights.h"
 
-/* The multiples to which a kernel fills up the widths of experts in MXFP4, and whether only the 4-bit
- * values along what a product sums.
- * src: model_executor/layers/quantization/mxfp4.py create_weights; that Triton's Hopper layout fills up
- * is from logs: gpt-oss-120b takes 64.38 GiB in it (vllm issue 33155), 65.9651 for Marlin (23278) */
+/* The multiples to which a kernel fills up the widths of experts in MXFP4, and whether only
+ * the 4-bit values along what a product sums.
+ * src: model_executor/layers/quantization/mxfp4.py create_weights; that Triton's Hopper layout
+ * fills up is from logs: gpt-oss-120b takes 64.38 GiB in it (vllm issue 33155), 65.9651 for
+ * Marlin (23278) */
 static const plim_serve_filling fillings[PLIM_IN_COUNT] = {
     [PLIM_IN_MARLIN] = {256, 128, false},
     [PLIM_IN_TRITON] = {256, 256, true},
     [PLIM_IN_FLASHINFER] = {256, 256, false}};
 
-/* What latent attention multiplies queries and results with: a copy of kv_b_proj in the type of the
- * model, where that is packed.  src: model_executor/layers/attention/mla_attention.py
+/* What latent attention multiplies queries and results with: a copy of kv_b_proj in the type
+ * of the model, where that is packed.  src: model_executor/layers/attention/mla_attention.py
  * process_weights_after_loading */
 static uint64_t absorbed_bytes(const plim_serve_question *q, const plim_value *v,
                                uint64_t bytes)

@@ -1,4 +1,5 @@
-/* vllm_weights.h -- what vLLM holds of the weights, by the kernel that experts in MXFP4 get. */
+/* vllm_weights.h -- what vLLM holds of the weights, by the kernel that experts in MXFP4 get.
+ */
 #ifndef PLIM_SERVE_VLLM_WEIGHTS_H
 #define PLIM_SERVE_VLLM_WEIGHTS_H
 
