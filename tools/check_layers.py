@@ -20,6 +20,9 @@ import pathlib
 import re
 import sys
 
+RULES = {"base", "core", "machine", "op"}  # ops, and the machine they run on
+MODELS = RULES | {"optim", "gpu", "torch", "nn", "import", "zoo", "share", "step", "transform", "alloc", "settings"}
+
 # room: the rooms whose headers it may include, besides its own
 ROOMS = {
     "base": set(),
@@ -28,31 +31,26 @@ ROOMS = {
     "torch": {"base", "core"},
     "machine": {"base", "core", "torch"},  # what PyTorch does from a release on
     "op": {"base", "core", "torch", "machine"},
-    "optim": {"base", "core", "torch", "machine", "op"},  # steps run on the machine, by version
-    "nn": {"base", "core", "machine", "op"},
-    "import": {"base", "core", "machine", "op", "optim", "gpu", "torch", "nn"},
-    "zoo": {"base", "core", "machine", "op", "optim", "gpu", "torch", "nn", "import"},
-    "share": {"base", "core", "machine", "op"},
-    "step": {"base", "core", "machine", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "share"},
-    "transform": {"base", "core", "machine", "op", "nn"},
+    "optim": RULES | {"torch"},  # steps run on the machine, by version
+    "nn": RULES,
+    "import": RULES | {"optim", "gpu", "torch", "nn"},
+    "zoo": RULES | {"optim", "gpu", "torch", "nn", "import"},
+    "share": RULES,
+    "step": RULES | {"optim", "gpu", "torch", "nn", "import", "zoo", "share"},
+    "transform": RULES | {"nn"},
     "settings": {"base", "core"},
-    "time": {"base", "core", "gpu", "machine", "op"},
+    "time": RULES | {"gpu"},
     "alloc": {"base", "core"},
     "trace": {"base", "core", "alloc"},
     "diff": {"base", "core"},
     "oom": {"base", "core", "gpu"},
-    "fit": {"base", "core", "machine", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "share", "step",
-            "transform", "alloc", "settings", "time"},
-    "serve": {"base", "core", "machine", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "share", "step",
-              "transform", "alloc", "settings", "time", "fit"},
-    "registry": {"base", "core", "machine", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "share", "step",
-                 "transform", "alloc", "settings", "time", "fit", "serve"},
-    "report": {"base", "core", "machine", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "share", "step",
-               "transform", "alloc", "settings", "time", "fit", "serve", "registry"},
-    "vgpu": {"base", "core", "machine", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "share", "step",
-             "transform", "alloc", "settings", "time", "fit", "report"},
-    "api": {"base", "core", "machine", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "share", "step",
-            "transform", "alloc", "trace", "diff", "settings", "time", "fit", "serve", "report", "vgpu", "oom"},
+    "job": MODELS,
+    "fit": MODELS | {"time", "job"},
+    "serve": MODELS | {"time", "job", "fit"},
+    "registry": MODELS | {"time", "job", "fit", "serve"},
+    "report": MODELS | {"time", "job", "fit", "serve", "registry"},
+    "vgpu": MODELS | {"time", "job", "fit", "report"},
+    "api": MODELS | {"time", "job", "fit", "serve", "registry", "report", "vgpu", "trace", "diff", "oom"},
     "live": {"base", "report"},  # nothing of models
 }
 PUBLIC = ("plimsoll.h", "plimsoll_vgpu.h", "plimsoll_live.h")

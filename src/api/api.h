@@ -2,7 +2,7 @@
 #ifndef PLIM_API_PRIVATE_H
 #define PLIM_API_PRIVATE_H
 
-#include "fit/job.h"
+#include "job/job.h"
 
 /* A public result is the first member of a struct that also contains the arena in
  * which the result lives, including the struct itself.  _new returns `size` zeroed

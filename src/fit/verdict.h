@@ -7,7 +7,7 @@
 #define PLIM_VERDICT_H
 
 #include "alloc/sim.h"
-#include "fit/job.h"
+#include "job/job.h"
 
 /* What a card leaves to the allocator beside `context` bytes; 0: no limit, without a card. */
 uint64_t plim_fit_room(const plim_gpu *gpu, uint64_t context);

@@ -10,7 +10,7 @@
 #ifndef PLIM_SERVE_H
 #define PLIM_SERVE_H
 
-#include "fit/job.h"
+#include "job/job.h"
 
 /* ---- types of keys and values ----------------------------------------------------------- */
 

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "fit/job.h"
+#include "job/job.h"
 
 static plim_status set_words(plim_settings *s, const char *words, plim_err *err)
 {

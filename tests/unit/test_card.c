@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "asked.h"
-#include "fit/job.h"
+#include "job/job.h"
 #include "nn/nn.h"
 
 #define GOLDEN PLIM_SOURCE_DIR "/tests/golden/torch/"

@@ -6,7 +6,7 @@
 
 #include "asked.h"
 #include "base/fmt.h"
-#include "fit/job.h"
+#include "job/job.h"
 
 #define DATA PLIM_SOURCE_DIR "/tests/data/"
 

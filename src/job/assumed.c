@@ -1,5 +1,5 @@
 /* assumed.c -- the training loop that a run assumes, in words. */
-#include "fit/job.h"
+#include "job/job.h"
 
 #include "base/fmt.h"
 

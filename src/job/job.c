@@ -1,5 +1,5 @@
 /* job.c -- see job.h. */
-#include "fit/job.h"
+#include "job/job.h"
 
 #include <stdio.h>
 
