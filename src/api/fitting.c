@@ -3,6 +3,7 @@
 #include "api/api.h"
 #include "core/region.h"
 #include "fit/fit.h"
+#include "job/together.h"
 
 typedef struct fit_result {
     plim_fit pub;
@@ -63,11 +64,11 @@ plim_status plim__list_cards(plim_job *job, plim_arena *a, const plim_gpu ***out
                              plim_err *err)
 {
     const plim_settings *s = job->settings;
-    if (s->gpu && s->vram)
-        return plim_fail(err, PLIM_EUSAGE, 0, "use either 'gpu' or 'vram', not both");
-    if (!s->vram)
+    plim_status st = plim_together_check(job, PLIM_TOGETHER_CARDS, NULL, err);
+    if (!st && !s->vram)
         return plim_gpu_list(a, s->gpu ? s->gpu : "all", out, n, err);
-    plim_status st = plim_job_card(job, err);
+    if (!st)
+        st = plim_job_card(job, err);
     if (st)
         return st;
     *out = PLIM_NEW(a, const plim_gpu *);
@@ -88,8 +89,7 @@ static plim_status fit_fill(plim_job *job, plim_arena *a, void *pub, plim_err *e
     plim_graph g;
     out->size = sizeof *out;
     out->settings = job->settings;
-    enum { BATCH = 1, SEQ }; /* find */
-    job->find_seq = job->settings->find == SEQ;
+    job->find_seq = plim_setting_is(job->settings, PLIM_SET_find, "seq");
     plim_status st = plim__list_cards(job, a, &cards, &n, err);
     if (!st)
         st = job->find_seq ? read_seq_info(job, a, &g, &out->model, err)

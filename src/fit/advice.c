@@ -145,9 +145,8 @@ plim_status plim_advice_make(const plim_job *job, const plim_graph *g, const pli
                              const plim_estimate *e, plim_arena *a, plim_advice *out,
                              plim_err *err)
 {
-    enum { AUTO = 1, NONE, ALWAYS }; /* the setting "advice" */
     bool settled = e->fits == PLIM_FITS_YES || e->fits == PLIM_FITS_NO_CARD;
-    int setting = job->settings->advice;
+    const plim_settings *s = job->settings;
     uint64_t part[PLIM_PART_COUNT] = {0};
     plim_changes changes = {0};
     plim_buf b;
@@ -157,14 +156,15 @@ plim_status plim_advice_make(const plim_job *job, const plim_graph *g, const pli
         plim_buf_printf(&b, "Nothing is allocated.");
     } else {
         say_dominant(&b, job, e, part);
-        bool wanted = setting == ALWAYS || (setting == AUTO && !settled);
+        bool wanted = plim_setting_is(s, PLIM_SET_advice, "always") ||
+                      (plim_setting_is(s, PLIM_SET_advice, "auto") && !settled);
         plim_status st =
             wanted ? plim_changes_simulate(job, g, t, e, part, a, &changes, err) : PLIM_OK;
         if (st)
             return st;
         if (wanted)
             say_changes(&b, &changes, e);
-        else if (setting != NONE)
+        else if (!plim_setting_is(s, PLIM_SET_advice, "none"))
             plim_buf_printf(&b, " --advice always simulates what would lower it.");
     }
     *out = (plim_advice){plim_buf_str(&b), changes.rows, changes.n};

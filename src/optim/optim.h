@@ -47,6 +47,8 @@ enum {
     PLIM_OPTIM_PAGED = 32,     /* large states in managed memory, */
     PLIM_OPTIM_NO_BF16 = 64,   /* fp32 states do not take gradients in bfloat16 */
     PLIM_OPTIM_MATRIX = 128,   /* multiplies whole matrices of parameters */
+    PLIM_OPTIM_DTENSORS = 256, /* simulated on DTensors (tensor parallelism), too, */
+    PLIM_OPTIM_BARE = 512,     /* if all are, without momentum, weight decay and impl=fused */
 };
 
 typedef struct plim_optim {

@@ -66,6 +66,12 @@ plim_str plim_setting_word(plim_setting_id id, int n)
     return word_at(plim_setting_rows[id].words, n);
 }
 
+bool plim_setting_is(const plim_settings *s, plim_setting_id id, const char *word)
+{
+    plim_assert(find_word(plim_setting_rows[id].words, plim_str_of(word)) > 0);
+    return s->text[id].p && plim_str_is(plim_str_of(s->text[id].p), word);
+}
+
 /* Does this command ("estimate") take the setting? */
 static bool is_taken(const plim_setting_row *row, const char *command)
 {

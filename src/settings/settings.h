@@ -60,6 +60,8 @@ plim_status plim_settings_drop_training(plim_settings *s, plim_err *err);
 
 /* Word n of a setting, counted from 1; {NULL, 0}: there is no such word. */
 plim_str plim_setting_word(plim_setting_id id, int n);
+/* Whether the setting is this one of its words; false if it is not set. */
+bool plim_setting_is(const plim_settings *s, plim_setting_id id, const char *word);
 /* Writes an object with the settings that the command takes (NULL: with all); a setting that
  * is not set is null. */
 void plim_settings_write(plim_jw *w, const plim_settings *s, const char *command);

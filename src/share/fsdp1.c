@@ -409,8 +409,6 @@ static void finish_backward(plim_shared *x)
 
 const plim_strategy plim_strategy_fsdp1 = {
     .name = "fsdp1",
-    .takes_contexts = true,
-    .wants_saved = true,
     .from_host = true,
     .wrap = wrap_model,
     .forward = begin_forward,

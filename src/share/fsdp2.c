@@ -521,11 +521,7 @@ static void reduce_deferred(plim_shared *x)
 
 const plim_strategy plim_strategy_fsdp2 = {
     .name = "fsdp2",
-    .takes_contexts = true,
-    .wants_saved = true,
     .from_host = true,
-    .takes_parts = true,
-    .takes_stages = true,
     .wrap = wrap_model,
     .reruns = gathers_again,
     .forward = begin_forward,

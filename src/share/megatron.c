@@ -349,7 +349,6 @@ static void begin_step(plim_shared *x)
 
 const plim_strategy plim_strategy_megatron = {
     .name = "megatron",
-    .alone = true,
     .reduces = true,
     .one_type = true,
     .fused = true,

@@ -497,11 +497,9 @@ static void end_step(plim_shared *x)
 
 const plim_strategy plim_strategy_megatron_fsdp = {
     .name = "megatron_fsdp",
-    .alone = true,
     .reduces = true,
     .one_type = true,
     .fused = true,
-    .wants_saved = true,
     .wrap = wrap_model,
     .forward = begin_forward,
     .forward_end = end_forward,

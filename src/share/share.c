@@ -48,71 +48,32 @@ static plim_status read_rank(const char *text, plim_share *s, plim_err *err)
     return PLIM_OK;
 }
 
-/* A model that divides itself has no DTensors. */
-static plim_status check_divided(const plim_share *s, plim_err *err)
-{
-    const plim_strategy *by = s->strategy.strategy;
-    if (by && !by->alone)
-        return plim_fail(err, PLIM_EUSAGE, 0,
-                         "a model of Megatron-LM is trained with strategy megatron or "
-                         "megatron_fsdp, not '%s'",
-                         by->name);
-    return PLIM_OK;
-}
-
-static plim_status check_together(const plim_share *s, bool infer, plim_err *err)
-{
-    const plim_strategy *by = s->strategy.strategy;
-    if (s->size[PLIM_AXIS_pp] > 1 && by && !by->takes_stages)
-        return plim_fail(err, PLIM_EUSAGE, 0,
-                         "with pp, the strategy of dp is ddp, zero1 or fsdp2, not '%s'",
-                         by->name);
-    if (s->size[PLIM_AXIS_cp] > 1 && infer)
-        return plim_fail(err, PLIM_EUSAGE, 0, "cp is simulated in training, not with --infer");
-    if (s->size[PLIM_AXIS_cp] > 1 && (s->size[PLIM_AXIS_pp] > 1 || s->size[PLIM_AXIS_tp] > 1))
-        return plim_fail(err, PLIM_EUSAGE, 0, "with cp, %s is not simulated",
-                         s->size[PLIM_AXIS_pp] > 1 ? "pp" : "tp");
-    if (s->size[PLIM_AXIS_cp] > 1 && !by->takes_contexts)
-        return plim_fail(err, PLIM_EUSAGE, 0,
-                         "with cp, the strategy is fsdp2, fsdp1, ddp or zero1, not '%s'",
-                         by->name);
-    if (s->size[PLIM_AXIS_tp] > 1 && infer)
-        return plim_fail(err, PLIM_EUSAGE, 0, "tp is simulated in training, not with --infer");
-    if (s->size[PLIM_AXIS_tp] > 1 && by && !by->takes_parts)
-        return plim_fail(err, PLIM_EUSAGE, 0,
-                         "with tp, the strategy of dp is fsdp2: '%s' does not take DTensors",
-                         by->name);
-    return PLIM_OK;
-}
-
-/* accelerate combines context parallelism with fully_shard. */
-static plim_str usual_strategy(const plim_share *s)
-{
-    return s->size[PLIM_AXIS_cp] > 1 ? PLIM_STR("fsdp2") : PLIM_STR("ddp");
-}
-
-plim_status plim_share_make(const int64_t *size, const char *rank, const char *strategy,
-                            bool infer, bool divides, plim_share *out, plim_err *err)
+plim_status plim_share_make(const int64_t *size, const char *rank, plim_share *out,
+                            plim_err *err)
 {
     *out = (plim_share){.world = 1};
     for (int i = 0; i < PLIM_AXES; i++) {
         out->size[i] = size[i] ? size[i] : 1;
         out->world *= out->size[i];
     }
-    plim_status st = read_rank(rank, out, err);
-    bool shares = plim_share_data_parts(out) > 1;
-    if (!st && strategy && infer)
-        return plim_fail(err, PLIM_EUSAGE, 0,
-                         "strategy '%s' is one of training, not of --infer", strategy);
-    if (!st && (shares || strategy) && !infer)
-        st = plim_strategy_parse(strategy ? plim_str_of(strategy) : usual_strategy(out),
-                                 &out->strategy, err);
-    if (!st && strategy && !shares && !out->strategy.strategy->alone)
-        return plim_fail(err, PLIM_EUSAGE, 0,
-                         "strategy '%s' shares among cards that train on different data: give "
-                         "their number, such as --dp 8",
-                         strategy);
-    return st ? st : divides ? check_divided(out, err) : check_together(out, infer, err);
+    return read_rank(rank, out, err);
+}
+
+static plim_str usual_strategy(const plim_share *s)
+{
+    unsigned flag = s->size[PLIM_AXIS_cp] > 1 ? PLIM_USUAL_CP : PLIM_USUAL;
+    uint32_t i = 0;
+    while (!(plim_strategy_at(i)->flags & flag))
+        i++;
+    return plim_str_of(plim_strategy_at(i)->name);
+}
+
+plim_status plim_share_choose(const char *text, plim_share *s, plim_err *err)
+{
+    if (!text && plim_share_data_parts(s) < 2)
+        return PLIM_OK;
+    return plim_strategy_parse(text ? plim_str_of(text) : usual_strategy(s), &s->strategy,
+                               err);
 }
 
 /* ---- ranks that hold the same --------------------------------------------------------------- */
@@ -211,7 +172,7 @@ bool plim_share_exchanges(const plim_share *s)
     return plim_share_data_parts(s) > 1 || s->size[PLIM_AXIS_tp] > 1;
 }
 
-static bool has_replicas(const plim_strategy_spec *s)
+bool plim_strategy_replicates(const plim_strategy_spec *s)
 {
     return plim_share_option(s, PLIM_STR("replicate")) < s->n_options &&
            plim_strategy_number(s, "replicate") > 1;
@@ -225,7 +186,7 @@ plim_share_nccl plim_share_buffers(const plim_share *s)
     const plim_strategy *by = plim_share_data_parts(s) > 1 ? s->strategy.strategy : NULL;
     bool contexts = s->size[PLIM_AXIS_cp] > 1 && s->size[PLIM_AXIS_dp] > 1;
     uint64_t divides = (s->size[PLIM_AXIS_tp] > 1 ? 1u : 0u) + contexts,
-             replicates = has_replicas(&s->strategy),
+             replicates = plim_strategy_replicates(&s->strategy),
              groups = (by != NULL) + replicates + divides,
              reducing = (by && by->reduces) + replicates + divides;
     return (plim_share_nccl){groups * FEW_CHANNELS * connection,

@@ -21,21 +21,32 @@ typedef enum plim_axis {
 struct plim_share;
 struct plim_shared;
 
+/* What a strategy goes with, in its row of strategies.def. */
+enum {
+    PLIM_USUAL = 1,         /* the strategy of dp unless another is given, */
+    PLIM_USUAL_CP = 2,      /* and that of cp, as in accelerate */
+    PLIM_WITH_TP = 4,       /* takes a model whose weights are divided: DTensors (tensor.c) */
+    PLIM_WITH_PP = 8,       /* works within a pipeline, */
+    PLIM_WANTS_1F1B = 16,   /* but only if a forward pass follows the first backward pass */
+    PLIM_WITH_CP = 32,      /* shares among the cards of cp, too */
+    PLIM_WITH_EP = 64,      /* lets some of its cards share out experts */
+    PLIM_WITH_SCALER = 128, /* of it GradScaler sees as much as on one card */
+    PLIM_WITH_PROMPT = 256, /* modules outside of its units run before them: virtual tokens */
+    PLIM_ALONE = 512, /* does the same for one card, and takes models that divide themselves */
+    PLIM_IN_SHARDS = 1024,  /* leaves a rank no whole parameters */
+    PLIM_NO_CLOSURE = 2048, /* its optimizer's step() takes none */
+    PLIM_WANTS_SAVED = 4096 /* checkpoints are not reentrant */
+};
+
 /* A unit is one of the repeated blocks of the model, by number, or with `modules` one of all calls of
  * modules, which contain others; number x->units.n is the model itself.  NULL: nothing happens. */
 typedef struct plim_strategy {
     const char *name;
-    bool from_host;   /* the model is not on the card until wrap() puts it there */
-    bool reduces;     /* all-reduces: NCCL may build trees, too */
-    bool takes_parts; /* takes a model whose weights are divided (tensor.c) */
-    bool alone;       /* does the same for one card, and takes models that divide themselves */
-    bool takes_contexts; /* of cp, too */
-    bool takes_stages;   /* works within a pipeline: */
-    bool wants_1f1b;     /* only if a forward pass follows the first backward pass */
-    bool fused;          /* brings an optimizer whose kernels make no tensors */
-    bool one_type;       /* casts all parameters to the model's type */
-    bool modules;        /* its units; recomputing runs them forward, too */
-    bool wants_saved;    /* checkpoints are not reentrant */
+    bool from_host; /* the model is not on the card until wrap() puts it there */
+    bool reduces;   /* all-reduces: NCCL may build trees, too */
+    bool fused;     /* brings an optimizer whose kernels make no tensors */
+    bool one_type;  /* casts all parameters to the model's type */
+    bool modules;   /* its units; recomputing runs them forward, too */
     void (*prepare)(plim_graph *g);      /* replaces ops that the library replaces */
     void (*wrap)(struct plim_shared *x); /* model = Strategy(model) */
     /* Whether it hears of a unit that runs again in backward.  NULL: of those of modules. */
@@ -65,8 +76,19 @@ typedef struct plim_strategy {
 
 enum { PLIM_STRATEGY_OPTIONS = 12 };
 
+/* A row of strategies.def. */
+typedef struct plim_strategy_row {
+    const char *name, *options, *doc, *src;
+    const plim_strategy *strategy;
+    unsigned flags;
+} plim_strategy_row;
+
+uint32_t plim_strategy_count(void);
+const plim_strategy_row *plim_strategy_at(uint32_t i); /* NULL past the end */
+
 typedef struct plim_strategy_spec {
     const plim_strategy *strategy; /* NULL: none */
+    unsigned flags;                /* of its row */
     plim_str text;                 /* as given: "ddp,view=1" */
     struct {
         plim_str name;
@@ -76,17 +98,11 @@ typedef struct plim_strategy_spec {
     uint32_t n_options;
 } plim_strategy_spec;
 
-/* A row of strategies.def. */
-typedef struct plim_strategy_row {
-    const char *name, *options, *doc, *src;
-    const plim_strategy *strategy;
-} plim_strategy_row;
-uint32_t plim_strategy_count(void);
-const plim_strategy_row *plim_strategy_at(uint32_t i); /* NULL past the end */
-
 /* Parses "fsdp2,param=bf16".  PLIM_EUSAGE names the unknown word and lists the known ones. */
 plim_status plim_strategy_parse(plim_str text, plim_strategy_spec *out, plim_err *err);
 double plim_strategy_number(const plim_strategy_spec *spec, const char *option);
+/* Whether its shards are replicated: the option "replicate", if it has one. */
+bool plim_strategy_replicates(const plim_strategy_spec *spec);
 plim_dtype plim_strategy_dtype(const plim_strategy_spec *spec, const char *option);
 /* The type in which modules compute on tensors of type t: another one if the strategy's policy of
  * mixed precision has one. */
@@ -116,10 +132,11 @@ typedef struct plim_share {
     plim_strategy_spec strategy;
 } plim_share;
 
-/* size[]: as given, 0 for none.  rank, strategy: NULL for none.  divides: so does the model itself, for
- * tp.  PLIM_EUSAGE says what does not go together. */
-plim_status plim_share_make(const int64_t *size, const char *rank, const char *strategy,
-                            bool infer, bool divides, plim_share *out, plim_err *err);
+/* The job and its rank.  size[]: as given, 0 for none.  rank: NULL for none. */
+plim_status plim_share_make(const int64_t *size, const char *rank, plim_share *out,
+                            plim_err *err);
+/* Its strategy in training: the usual one if `text` is NULL and there is data to share. */
+plim_status plim_share_choose(const char *text, plim_share *s, plim_err *err);
 /* Makes it about this rank. */
 void plim_share_place(plim_share *s, int64_t rank);
 /* Divides the graph along every axis that is divided; a strategy may replace ops of it. */

@@ -9,8 +9,8 @@
 /* ---- the setting ------------------------------------------------------------------------- */
 
 static const plim_strategy_row rows[] = {
-#define PLIM_STRATEGY(name, options, doc, src)                                                \
-    {#name, options, doc, src, &plim_strategy_##name},
+#define PLIM_STRATEGY(name, flags, options, doc, src)                                         \
+    {#name, options, doc, src, &plim_strategy_##name, flags},
 #include "share/strategies.def"
 #undef PLIM_STRATEGY
 };
@@ -53,6 +53,7 @@ plim_status plim_strategy_parse(plim_str text, plim_strategy_spec *out, plim_err
     if (!row)
         return PLIM_EUSAGE;
     s.strategy = row->strategy;
+    s.flags = row->flags;
     plim_str presets = plim_str_of(row->options);
     while (plim_item_next(&presets, &key, &value)) {
         plim_assert(s.n_options < PLIM_STRATEGY_OPTIONS);
@@ -143,7 +144,7 @@ static plim_status find_units(plim_shared *x, plim_err *err)
     plim_status st = x->strategy->modules
                          ? plim_regions_modules(x->a, x->g, &x->units, err)
                          : plim_regions_find(x->a, x->g, PLIM_STR("blocks"), &x->units, err);
-    if (!st && x->share->experts > 1 && !x->strategy->alone)
+    if (!st && x->share->experts > 1 && !(x->share->strategy.flags & PLIM_ALONE))
         st = add_experts(x, err);
     if (!st && !(x->open = PLIM_NEW_N(x->a, uint32_t, (uint64_t)x->units.n + 1)))
         return plim_oom(err);

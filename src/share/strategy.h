@@ -4,7 +4,7 @@
 
 #include "share/share.h"
 
-#define PLIM_STRATEGY(name, options, doc, src) extern const plim_strategy plim_strategy_##name;
+#define PLIM_STRATEGY(name, ...) extern const plim_strategy plim_strategy_##name;
 #include "share/strategies.def"
 #undef PLIM_STRATEGY
 

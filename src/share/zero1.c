@@ -81,10 +81,7 @@ static void keep_gradient(plim_shared *x, plim_t leaf) { plim_strategy_ddp.gradi
 
 const plim_strategy plim_strategy_zero1 = {
     .name = "zero1",
-    .takes_contexts = true,
     .reduces = true,
-    .takes_stages = true,
-    .wants_1f1b = true,
     .wrap = wrap_model,
     .forward = begin_forward,
     .gradient = keep_gradient,

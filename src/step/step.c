@@ -507,7 +507,8 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
     plim_status st =
         s->infer ? PLIM_OK : plim_regions_find(a, g, s->checkpoint, &r.regions, err);
     const plim_strategy *by = s->share.strategy.strategy;
-    if (!st && r.regions.n && r.regions.reentrant && by && by->wants_saved)
+    if (!st && r.regions.n && r.regions.reentrant &&
+        s->share.strategy.flags & PLIM_WANTS_SAVED)
         st =
             plim_fail(err, PLIM_EUSAGE, 0,
                       "with strategy '%s', reentrant checkpoints are not simulated: leave out "

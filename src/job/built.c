@@ -1,0 +1,99 @@
+/* built.c -- what a job runs: its graph and its tape. */
+#include "job/job_priv.h"
+#include "job/together.h"
+
+/* The next length that the cards divide, if they have to: a search tries all. */
+static int64_t divide_seq(const plim_share *s, int64_t seq)
+{
+    int64_t parts = s->size[PLIM_AXIS_cp] > 1 ? 2 * s->size[PLIM_AXIS_cp]
+                    : s->sequence             ? s->size[PLIM_AXIS_tp]
+                                              : 1;
+    return seq + (parts - seq % parts) % parts;
+}
+
+plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, plim_graph *g,
+                           plim_err *err)
+{
+    plim_binding bind = job->bind;
+    int64_t batch = job->find_seq ? 0 : size;
+    const plim_strategy *by = job->step.share.strategy.strategy;
+    const plim_transform_run run = {job->step.dtype, job->step.autocast, job->step.infer,
+                                    plim_job_checkpoints(&job->step), by && by->one_type};
+    if (batch && bind.n_inputs) { /* replaces the batch dimension of the given shapes */
+        struct plim_input_shape *in = PLIM_NEW_N(a, struct plim_input_shape, bind.n_inputs);
+        if (!in)
+            return plim_oom(err);
+        for (uint32_t i = 0; i < bind.n_inputs; i++) {
+            in[i] = bind.inputs[i];
+            if (in[i].rank && in[i].dim[0] == bind.inputs[0].dim[0])
+                in[i].dim[0] = batch;
+        }
+        bind.inputs = in;
+    }
+    if (batch)
+        bind.batch = batch;
+    bind.seq_tried = size && job->find_seq;
+    if (bind.seq_tried)
+        bind.seq = divide_seq(&job->step.share, size);
+    bind.virtual_tokens = plim_adapter_tokens(&job->adapter);
+    plim_share share = job->step.share;
+    bind.part.contexts = share.size[PLIM_AXIS_cp];
+    bind.part.context = share.at[PLIM_AXIS_cp];
+    bind.part.experts = share.experts;
+    if (plim_job_divides_itself(job)) {
+        bind.part.weights = share.size[PLIM_AXIS_tp];
+        bind.part.sequence = share.sequence;
+        bind.part.stages = share.size[PLIM_AXIS_pp];
+        bind.part.stage = share.at[PLIM_AXIS_pp];
+        bind.part.chunks = share.chunks;
+        share.size[PLIM_AXIS_tp] = share.size[PLIM_AXIS_pp] = share.size[PLIM_AXIS_cp] = 1;
+    }
+    plim_status st = plim_model_graph(job->model, &bind, a, g, err);
+    if (!st)
+        st = plim_together_check(job, PLIM_TOGETHER_GRAPH, g, err);
+    if (!st && job->settings->freeze && !job->step.infer)
+        st = plim_freeze_apply(g, plim_str_of(job->settings->freeze), err);
+    if (!st && job->quant.kind)
+        st = plim_quant_apply(g, &job->quant, err);
+    if (!st && job->adapter.method)
+        st = plim_adapter_apply(g, &job->adapter, &run, err);
+    if (!st && job->fused)
+        st = plim_fuse_loss(g, job->fused, err);
+    if (!st)
+        st = plim_together_check(job, PLIM_TOGETHER_DIVISION, g, err);
+    return st ? st : plim_share_divide(g, &share, err);
+}
+
+plim_dtype plim_job_cache_dtype(const plim_job *job, const plim_graph *g)
+{
+    if (job->step.autocast != PLIM_F32)
+        return job->step.autocast;
+    if (job->step.dtype != PLIM_DTYPE_COUNT)
+        return job->step.dtype;
+    for (uint32_t i = 0; i < g->n_values; i++)
+        if (g->values[i].kind == PLIM_VALUE_PARAMETER && !g->values[i].packed)
+            return g->values[i].meta.dtype;
+    return PLIM_F32;
+}
+
+/* Gives every estimated storage the size of one bound. */
+static void fix_storage_sizes(plim_tape *t, plim_bound b)
+{
+    for (uint32_t i = 0; i < t->n_storages; i++) {
+        t->storages[i].bytes = plim_storage_bytes(&t->storages[i], b);
+        t->storages[i].low = t->storages[i].high = 0;
+    }
+}
+
+plim_status plim_job_tape(const plim_job *job, const plim_graph *g, plim_arena *a,
+                          plim_tape *t, plim_step_info *info, plim_err *err)
+{
+    plim_tape_init(t, a);
+    if (job->step.share.every_rank)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "only an estimate is about all ranks: give 'rank' a number");
+    plim_status st = plim_step_run(a, g, &job->step, t, info, err);
+    if (!st && job->bound != PLIM_BOUND_USUAL)
+        fix_storage_sizes(t, job->bound);
+    return st;
+}

@@ -1,0 +1,121 @@
+/* told.c -- what a job says of itself: the settings that it used, what is left out. */
+#include "job/job_priv.h"
+
+#include <stdio.h>
+
+#include "base/fmt.h"
+
+/* ---- settings ------------------------------------------------------------------ */
+
+static plim_status put_text(plim_job *job, plim_setting_id id, const char *text, plim_err *err)
+{
+    return plim_settings_put(job->settings, id, text, err);
+}
+
+static plim_status put_int(plim_job *job, plim_setting_id id, int64_t n, plim_err *err)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%" PRId64, n);
+    return plim_settings_put(job->settings, id, n ? text : NULL, err);
+}
+
+/* The word for the dtype of all that --dtype would cast; NULL: it is not one dtype, or no
+ * word of the setting.  Only then does giving the setting change nothing. */
+static const char *find_model_dtype(const plim_graph *g)
+{
+    plim_dtype t = PLIM_DTYPE_COUNT;
+    plim_str word;
+    for (uint32_t i = 0; i < g->n_values; i++) {
+        const plim_value *v = &g->values[i];
+        if (v->kind == PLIM_VALUE_NODE || v->packed || v->adapter ||
+            !plim_is_float(v->meta.dtype))
+            continue;
+        if (t != PLIM_DTYPE_COUNT && t != v->meta.dtype)
+            return NULL;
+        t = v->meta.dtype;
+    }
+    if (t == PLIM_DTYPE_COUNT)
+        t = PLIM_F32;
+    for (int n = 1; (word = plim_setting_word(PLIM_SET_dtype, n)).p; n++)
+        if (plim_str_is(word, plim_dtype_name(t)))
+            return plim_dtype_name(t);
+    return NULL;
+}
+
+plim_status plim_job_resolve(plim_job *job, const plim_graph *g, const plim_step_info *info,
+                             plim_err *err)
+{
+    const plim_step_settings *step = &job->step;
+    const plim_settings *s = job->settings;
+    plim_str keeps =
+        info ? plim_loop_keeps_text(job->arena, info->keeps) : (plim_str){NULL, 0};
+    const struct {
+        plim_setting_id id;
+        const char *text;
+    } texts[] = {
+        {PLIM_SET_dtype, s->dtype ? s->text[PLIM_SET_dtype].p : find_model_dtype(g)},
+        {PLIM_SET_autocast,
+         step->autocast == PLIM_F32 ? NULL : plim_dtype_name(step->autocast)},
+        {PLIM_SET_optimizer, plim_arena_str(job->arena, step->optim.text).p},
+        {PLIM_SET_ema, plim_arena_str(job->arena, step->ema.text).p},
+        {PLIM_SET_cache, g->kv_cache ? (g->cached ? "on" : "off") : NULL},
+        {PLIM_SET_loop, info ? info->loop->name : NULL},
+        {PLIM_SET_keep, keeps.p},
+        {PLIM_SET_clip, step->clip ? "true" : "false"},
+        {PLIM_SET_zero_grad, step->zero_grad_keeps ? "zeros" : "none"},
+        {PLIM_SET_strategy, step->share.strategy.strategy
+                                ? plim_arena_str(job->arena, step->share.strategy.text).p
+                                : NULL},
+        {PLIM_SET_torch, plim_torch_name(job->arena, step->world.lib.torch)},
+    };
+    plim_status st = put_int(job, PLIM_SET_batch, g->batch, err);
+    if (!st)
+        st = put_int(job, PLIM_SET_steps, step->steps, err);
+    if (!st && info && !step->infer)
+        st = put_text(job, PLIM_SET_loss, plim_job_loss_word(info->loss, job->fused), err);
+    for (size_t i = 0; i < PLIM_COUNT(texts) && !st; i++)
+        st = put_text(job, texts[i].id, texts[i].text, err);
+    return st || !step->infer ? st : plim_settings_drop_training(job->settings, err);
+}
+
+/* ---- in words ------------------------------------------------------------------ */
+
+plim_status plim_job_note(const plim_job *job, plim_graph *g, plim_err *err)
+{
+    plim_buf b;
+    plim_buf_init(&b, g->arena);
+    plim_buf_add(&b, g->note);
+    if (g->note.n && g->note.p[g->note.n - 1] != '.')
+        plim_buf_puts(&b, ".");
+    if (g->batch && g->batch_fixed)
+        plim_buf_printf(&b,
+                        "%sThe file was exported with a fixed batch size of %" PRId64
+                        ": to estimate others, export it again with a dynamic batch "
+                        "dimension.",
+                        b.n ? " " : "", g->batch);
+    if (g->kv_cache && !g->cached && job->step.infer) {
+        uint64_t token =
+            plim_sat_mul(g->kv_cache, plim_dtype_bytes(plim_job_cache_dtype(job, g)));
+        plim_buf_printf(&b,
+                        "%sA KV cache for generation is not included: %s for each token, up "
+                        "to %s for a sequence of %" PRId64 ".",
+                        b.n ? " " : "", plim_fmt_bytes(token, false).s,
+                        plim_fmt_bytes(plim_sat_mul(token, (uint64_t)g->seq), false).s,
+                        g->seq);
+    }
+    const char *torch = plim_torch_note(g->arena, job->settings->torch);
+    if (!torch)
+        return plim_oom(err);
+    plim_buf_printf(&b, "%s%s", *torch && b.n ? " " : "", torch);
+    if (job->alloc.allocator->model)
+        plim_buf_printf(&b, "%s%s", b.n ? " " : "", job->alloc.allocator->model);
+    if (b.n > g->note.n + 1) /* more than a full stop was added */
+        g->note = plim_buf_str(&b);
+    return b.bad ? plim_oom(err) : PLIM_OK;
+}
+
+double plim_job_samples_per_s(const plim_job *job, int64_t batch, double seconds)
+{
+    double samples = (double)batch * (job->step.infer ? 1 : job->step.accumulate);
+    return seconds > 0 ? samples / seconds : 0;
+}
