@@ -136,9 +136,9 @@ static plim_status copy_values(cutting *c)
     plim_graph *g = c->g;
     for (uint32_t i = 0; i < c->n_values; i++) {
         plim_value v = g->values[i];
-        bool kept =
-            v.kind == PLIM_VALUE_INPUT || v.kind == PLIM_VALUE_NODE ||
-            (v.kind == PLIM_VALUE_PARAMETER ? c->uses[i] > 0 : !is_elsewhere(c, v.name));
+        bool kept = v.kind == PLIM_VALUE_INPUT || v.kind == PLIM_VALUE_NODE ||
+                    c->uses[i] > 0 ||
+                    (v.kind != PLIM_VALUE_PARAMETER && !is_elsewhere(c, v.name));
         c->copy[i] = PLIM_NONE;
         if (v.kind == PLIM_VALUE_INPUT)
             c->copy[i] = i;
@@ -189,9 +189,9 @@ static plim_status drop_held(cutting *c)
         plim_value *v = &g->values[i];
         bool original = c->copy && i < c->n_values && v->kind != PLIM_VALUE_INPUT;
         bool elsewhere =
-            v->kind == PLIM_VALUE_PARAMETER
-                ? !used[i]
-                : v->kind == PLIM_VALUE_BUFFER && !c->copy && is_elsewhere(c, v->name);
+            !used[i] &&
+            (v->kind == PLIM_VALUE_PARAMETER ||
+             (v->kind == PLIM_VALUE_BUFFER && !c->copy && is_elsewhere(c, v->name)));
         if (!original && !elsewhere)
             continue;
         v->kind = PLIM_VALUE_NODE; /* that no node makes */
