@@ -152,6 +152,11 @@ if(NOT sanitize)
     add_test(NAME docs.settings_table
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/settings_table.py
                      $<TARGET_FILE:plimsoll_shared>)
+    if(TARGET plimsoll)
+        add_test(NAME docs.combinations_table
+                 COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/combinations.py
+                         ${CMAKE_BINARY_DIR})
+    endif()
 endif()
 
 # ---- the installed tree, moved, from a project that is not ours -----------------------------

@@ -17,7 +17,7 @@ typedef struct plim_setting_row {
     const char *key;
     plim_setting_kind kind;
     const char *arg, *option, *words, *preset, *header, *hidden, *group, *commands, *doc,
-        *list;
+        *list, *pairs;
     int64_t least, most;
     bool training;
 } plim_setting_row;
