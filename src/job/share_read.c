@@ -1,12 +1,13 @@
-/* share_read.c -- the settings of training on several cards: what goes together by its numbers.  What does not by
- * its kind has a row in together.def. */
+/* share_read.c -- the settings of training on several cards.  Here is what goes together by
+ * its numbers; what does not by its kind has a row in together.def. */
 #include "job/job_priv.h"
 #include "job/together.h"
 
-/* ---- the pipeline ------------------------------------------------------------------------ */
+/* ---- the pipeline ----------------------------------------------------------------------- */
 
-/* Its schedules: micro-batches go through the ranks in groups, usually of as many.
- * src: megatron-core 0.16 pipeline_parallel/schedules.py forward_backward_pipelining_with_interleaving */
+/* Megatron-LM's: micro-batches go through the ranks in groups, usually of as many.
+ * src: megatron-core 0.16 pipeline_parallel/schedules.py
+ * forward_backward_pipelining_with_interleaving */
 static plim_status check_groups(const plim_share *share, plim_err *err)
 {
     int64_t ranks = share->size[PLIM_AXIS_pp], n = share->microbatches,
@@ -23,8 +24,8 @@ static plim_status check_groups(const plim_share *share, plim_err *err)
                ? plim_fail(
                      err, PLIM_EUSAGE, 0,
                      "groups of %" PRId64 " do not divide %" PRId64
-                     " micro-batches into groups, the last one included, of at least as many as"
-                     " the %" PRId64 " ranks",
+                     " micro-batches into groups, the last one included, of at least as many "
+                     "as the %" PRId64 " ranks",
                      group, n, ranks)
                : PLIM_OK;
 }
@@ -75,7 +76,7 @@ static plim_status read_pipeline(plim_job *job, plim_err *err)
     return st;
 }
 
-/* ---- all of it --------------------------------------------------------------------------- */
+/* ---- all of it -------------------------------------------------------------------------- */
 
 static plim_status check_experts(const plim_share *s, plim_err *err)
 {
@@ -87,8 +88,8 @@ static plim_status check_experts(const plim_share *s, plim_err *err)
                               : PLIM_OK;
 }
 
-/* The optimizer's kernels: lists of tensors take no DTensors beside tensors, and Megatron-LM brings an
- * optimizer of its own. */
+/* The optimizer's kernels: lists of tensors take no DTensors beside tensors, and Megatron-LM
+ * brings an optimizer of its own. */
 static void choose_kernels(plim_job *job)
 {
     plim_optim_spec *o = &job->step.optim;

@@ -4,7 +4,7 @@
 #include "base/fmt.h"
 #include "job/job_priv.h"
 
-/* ---- traits ------------------------------------------------------------------------------ */
+/* ---- traits ----------------------------------------------------------------------------- */
 
 typedef struct asked {
     const plim_job *job;
@@ -36,7 +36,7 @@ static const struct {
 #undef PLIM_TRAIT
 };
 
-/* ---- rows -------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------- */
 
 static const struct row {
     plim_together_when when;
@@ -53,7 +53,7 @@ static const struct row {
 #undef PLIM_BELOW
 };
 
-/* ---- sentences --------------------------------------------------------------------------- */
+/* ---- sentences -------------------------------------------------------------------------- */
 
 /* Adds a name to "ddp, zero1 or fsdp2", in which so many follow. */
 static void add_name(plim_buf *b, const char *name, uint32_t follow)

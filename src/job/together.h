@@ -10,7 +10,7 @@ typedef enum plim_together_when {
     PLIM_TOGETHER_AXES,
     PLIM_TOGETHER_STRATEGY,
     PLIM_TOGETHER_SCHEDULE,
-    PLIM_TOGETHER_PIPELINE, /* the numbers of its stages and micro-batches were looked at, too */
+    PLIM_TOGETHER_PIPELINE, /* its numbers of stages and micro-batches were checked, too */
     PLIM_TOGETHER_PARTS,
     PLIM_TOGETHER_EXPERTS,
     PLIM_TOGETHER_SCALER, /* all about several cards */
@@ -23,7 +23,7 @@ typedef enum plim_together_when {
     PLIM_TOGETHER_DIVISION /* and changed */
 } plim_together_when;
 
-/* PLIM_EUSAGE: the sentence of the first row of this part that the job is refused by.  `g` may be NULL
+/* PLIM_EUSAGE: the sentence of the first row of this part that refuses the job.  g: NULL
  * before the model is built. */
 plim_status plim_together_check(const plim_job *job, plim_together_when when,
                                 const plim_graph *g, plim_err *err);
