@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""combinations.py -- docs/combinations.md is what the program answers, and what the goldens have compared.
+"""combinations.py -- docs/combinations.md is what the program answers, and what the goldens have compared: src/job/compared.def.
 
     tools/combinations.py BUILD [--update]
 
@@ -19,6 +19,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/combinations.md"
+PAIRS = ROOT / "src/job/compared.def"
 BEGIN, END = "<!-- combinations -->\n", "<!-- end of combinations -->\n"
 ROWS = {  # the settings whose values are rows
     "strategy": ("share/strategies.def", "PLIM_STRATEGY"), "peft": ("transform/adapters.def", "PLIM_ADAPTER"),
@@ -66,7 +67,8 @@ def choices():
         if not (pairs := field(row, "pairs")):
             continue
         (_, value), *needs = (item.strip().partition("=")[::2] for item in pairs.split(";"))
-        found += [Choice(key, each, tuple(needs), value == "*" or "/" in value) for each in values_of(key, value, row)]
+        many = value == "*" or "/" in value or field(row, "words") is not None
+        found += [Choice(key, each, tuple(needs), many) for each in values_of(key, value, row)]
     return found + [Choice(MEGATRON, "", (), False)]
 
 
@@ -223,7 +225,7 @@ def goldens(build):
 def is_set(choice, used, row):
     """Whether a run has the choice."""
     value = used.get(choice.key)
-    if choice.many or field(row, "words"):
+    if choice.many:
         return isinstance(value, str) and value.split(",")[0] == choice.value.split(",")[0]
     return value is True or (isinstance(value, int) and value > 1) or (isinstance(value, str) and value != field(row, "hidden"))
 
@@ -258,7 +260,7 @@ def in_short(kinds):
 def overview(kinds, taken):
     keys = list(dict.fromkeys(c.key for c in taken))
     columns = [key for key in keys if key not in ("strategy", "schedule", "zero_grad", "empty_cache", MEGATRON)]
-    yield "| | " + " | ".join(f"`{key}`" if key != "mode" else "`mode infer`" for key in columns) + " |\n"
+    yield "| | " + " | ".join(f"`{key}`" if key != "mode" else "`infer`" for key in columns) + " |\n"
     yield "| --- |" + " --- |" * len(columns) + "\n"
     for c in (c for c in taken if c.key in CARDS):
         cells = ({kinds[c, d] for d in taken if d.key == key and (c, d) in kinds} for key in columns)
@@ -266,7 +268,7 @@ def overview(kinds, taken):
 
 
 def code(choice):
-    return choice.key if choice.key == MEGATRON else f"`{name(choice)}`" if choice.key != "mode" else "`mode infer`"
+    return choice.key if choice.key == MEGATRON else f"`{name(choice)}`"
 
 
 def listed(those, taken):
@@ -275,8 +277,8 @@ def listed(those, taken):
     for key in dict.fromkeys(c.key for c in those):
         here, every = ([c for c in among if c.key == key] for among in (those, taken))
         rest = [f"`{c.value}`" for c in every if c not in here]
-        if not here[0].many or not rest:
-            words.append(code(here[0]) if not here[0].many else f"`{key}`")
+        if len(every) == 1 or not rest:
+            words.append(code(here[0]) if len(every) == 1 else f"`{key}`")
         elif len(here) > 9:
             words.append(f"`{key}` but {' and '.join(rest) if len(rest) < 3 else ', '.join(rest)}")
         else:
@@ -323,6 +325,24 @@ def page(answers, pairs):
     yield from by_choice(taken, kinds, whys)
 
 
+def pairs_file(pairs):
+    """Those pairs of which one meets others: what an answer says depends on them."""
+    meets = {key for key, row in settings().items() if ".meets = true" in row} | {MEGATRON}
+    rows = sorted(f'PLIM_COMPARED("{name(a)}", "{name(b)}")\n' for a, b in pairs if {a.key, b.key} & meets)
+    return ("/* compared.def -- pairs of settings that a recorded run of the real code has.  Made by tools/combinations.py.\n"
+            " * PLIM_COMPARED(a, b) */\n" + "".join(rows))
+
+
+def keep(path, new, update):
+    """Writes the file, or says that it is another one."""
+    if path.exists() and path.read_text(encoding="utf-8") == new:
+        return []
+    if update:
+        path.write_text(new, encoding="utf-8")
+        return []
+    return [f"{path}: it is not what the program answers (tools/combinations.py BUILD --update)"]
+
+
 def main():
     build = pathlib.Path(sys.argv[1]).resolve()
     with tempfile.TemporaryDirectory() as folder:
@@ -333,10 +353,8 @@ def main():
     wrong += [f"{' with '.join(map(name, pair))}: recorded, and refused: {answers[pair]}" for pair in pairs if answers.get(pair)]
     text = PAGE.read_text(encoding="utf-8")
     new = text.split(BEGIN)[0] + BEGIN + "".join(page(answers, pairs)) + END + text.split(END)[1]
-    if "--update" in sys.argv:
-        PAGE.write_text(new, encoding="utf-8")
-    elif new != text:
-        wrong.append(f"{PAGE}: it is not what the program answers (tools/combinations.py BUILD --update)")
+    update = "--update" in sys.argv
+    wrong += keep(PAGE, new, update) + keep(PAIRS, pairs_file(pairs), update)
     print("\n".join(wrong))
     return 1 if wrong else 0
 

@@ -19,7 +19,7 @@ typedef struct plim_setting_row {
     const char *arg, *option, *words, *preset, *header, *hidden, *group, *commands, *doc,
         *list, *pairs;
     int64_t least, most;
-    bool training;
+    bool training, meets;
 } plim_setting_row;
 extern const plim_setting_row plim_setting_rows[PLIM_SETTING_COUNT];
 
