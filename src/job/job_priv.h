@@ -2,6 +2,7 @@
 #ifndef PLIM_JOB_JOB_PRIV_H
 #define PLIM_JOB_JOB_PRIV_H
 
+#include "base/fmt.h"
 #include "job/job.h"
 
 /* Models of Megatron-LM's arguments are built as a rank's part, and run by its loop. */
@@ -20,6 +21,10 @@ plim_loss_kind plim_job_loss(const plim_settings *s);
 plim_fused_loss plim_job_fused_loss(const plim_settings *s);
 const char *plim_job_loss_word(plim_loss_kind loss, plim_fused_loss fused);
 plim_schedule plim_job_schedule(const plim_settings *s);
+
+/* compared.c: adds a sentence about what was never compared, if there is any. */
+plim_status plim_job_say_uncompared(const plim_job *job, plim_arena *a, plim_buf *b,
+                                    plim_err *err);
 
 /* share_read.c: the settings of training on several cards, once those of the step are read. */
 plim_status plim_job_read_share(plim_job *job, plim_err *err);
