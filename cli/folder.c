@@ -38,7 +38,7 @@ static void sweep_folder(int place, const char *name)
 {
     struct stat st;
     char lifeline[sizeof template + sizeof extension];
-    snprintf(lifeline, sizeof lifeline, "%s%s", name, extension);
+    snprintf(lifeline, sizeof lifeline, "%.*s%s", (int)(sizeof template - 1), name, extension);
     int fd = openat(place, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return;
