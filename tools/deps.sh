@@ -22,6 +22,10 @@ need_header() # need_header PACKAGE HEADER
 {
     echo "#include <$2>" | ${CC:-cc} -E - >/dev/null 2>&1 || missing="$missing $1"
 }
+want() # want PACKAGE PROGRAM
+{
+    command -v "$2" >/dev/null 2>&1 || wanted="$wanted $1"
+}
 want_header() # want_header PACKAGE HEADER
 {
     echo "#include <$2>" | ${CC:-cc} -E - >/dev/null 2>&1 || wanted="$wanted $1"
@@ -39,6 +43,7 @@ for job in "${@:-build}"; do
         need cmake cmake
         need_header libc6-dev stdio.h
         need_header zlib1g-dev zlib.h
+        want ninja-build ninja                       # builds faster than make
         want_header libncurses-dev ncursesw/curses.h # the terminal view of `plimsoll top`
         want_header libsqlite3-dev sqlite3.h         # its log
         ;;
