@@ -8,6 +8,7 @@ compiler there is a script, which compiles once and keeps what it made.
 import hashlib
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -32,6 +33,7 @@ done
 case "$(cat way)" in
 hang) echo half > "$out"; sh -c 'echo $$ > started; exec sleep 1000';;
 fail) echo half > "$out"; echo "error: no space" >&2; exit 1;;
+slow) sleep 2; cp "$kept" "$out";;
 die) echo half > "$out"; kill -9 $$;;
 *) [ -e "$kept" ] || c++ "$@" -o "$PWD/$kept" || exit; cp "$kept" "$out";;
 esac
@@ -48,12 +50,12 @@ class Place:
         self.compiler.write_text(COMPILER)
         self.compiler.chmod(0o755)
 
-    def start(self, way, text=SCRIPT, *options):
+    def start(self, way, text=SCRIPT, *options, stderr=subprocess.PIPE):
         (self.folder / "way").write_text(way)
         (self.folder / "started").unlink(missing_ok=True)
         return subprocess.Popen([PROGRAM, "run", "--gpu", "t4", "--quiet", *options, "--", PYTHON, "-c", text],
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                start_new_session=True, env={**os.environ, "CXX": str(self.compiler),
+                                stdout=subprocess.PIPE, stderr=stderr, text=True,
+                                start_new_session=True, env={**os.environ, "TERM": "xterm", "CXX": str(self.compiler),
                                                              "XDG_CACHE_HOME": str(self.folder)})
 
     def run(self, what, way, code, words, *more):
@@ -64,6 +66,10 @@ class Place:
 
     def kept(self):
         return sorted(path.name for path in self.cache.glob("*") if path.name != "lock" and path.suffix != ".sha256")
+
+    def empty(self):
+        for path in self.cache.glob("*.so*"):
+            path.unlink()
 
     def compiles(self):
         """The process of a compiler, when it runs."""
@@ -124,7 +130,39 @@ def interrupted(place):
     check("it is killed: nothing is left", not place.kept(), place.kept())
 
 
+def on_terminal(place):
+    """What a terminal gets as standard error."""
+    ours, theirs = os.openpty()
+    process = place.start("slow", stderr=theirs)
+    os.close(theirs)
+    out, text = process.communicate()[0], b""
+    while True:
+        try:
+            text += os.read(ours, 65536)
+        except OSError:  # so a terminal ends
+            break
+    os.close(ours)
+    check("on a terminal", process.returncode == 0 and "torch.Size([8])" in out, (process.returncode, out, text))
+    return text.decode()
+
+
+def told(place):
+    """What it says while it builds."""
+    place.empty()
+    err = place.run("a file is told", "slow", 0, "torch.Size([8])")
+    check("a file: one line at the beginning, one at the end",
+          re.fullmatch(r"plimsoll: building the shim for PyTorch \S+ \(once\)\nplimsoll: built the shim in [1-9]\d* s\n", err), err)
+    place.empty()
+    lines = on_terminal(place).replace("\r\n", "\n").split("\n")
+    check("a terminal: two lines, too", len(lines) == 3 and lines[2] == "", lines)
+    states = lines[1].split("\r\x1b[K")
+    check("the second is rewritten", {"plimsoll: 0 s of about a minute", "plimsoll: 1 s of about a minute"} <= set(states), states)
+    check("in the end it says how long it took", re.fullmatch(r"plimsoll: built the shim in [1-9]\d* s", states[-1]), states)
+    check("it is there: nothing is said", "plimsoll: " not in on_terminal(place), "")
+
+
 def damaged(place):
+    place.empty()
     for name, text in ("shim", SCRIPT), ("process group", GROUP):
         options = ("--world", "2", "--rank", "0") if text == GROUP else ()
         place.run(f"the {name} is built", "well", 0, f"building the {name}", text, *options)
@@ -150,6 +188,7 @@ for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:  # a shell may have 
     signal.signal(number, signal.SIG_DFL)
 with tempfile.TemporaryDirectory() as folder:
     interrupted(Place(folder))
+    told(Place(folder))
     damaged(Place(folder))
     print(f"{len(problems)} problems")
 sys.exit(len(problems) > 0)

@@ -15,13 +15,14 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 from . import HERE, cache
-from .device import fail, say
+from .device import NO_STREAM, fail, say
 
-# What is built: its folder, the file that is compiled, what stderr calls it.
-SHIM = ("shim", "shim.cpp", "the shim")
-GROUP = ("dist", "group.cpp", "the process group")
+# What is built: its folder, the file that is compiled, what stderr calls it, and how long that takes.
+SHIM = ("shim", "shim.cpp", "the shim", "about a minute")
+GROUP = ("dist", "group.cpp", "the process group", "about half a minute")
 
 # As cmake/hardening.cmake has it for all else.
 HARDENED = ["-fstack-protector-strong", "-fstack-clash-protection", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=3",
@@ -125,7 +126,8 @@ def make_library(library, path, why):
         for left in glob.glob(os.path.join(glob.escape(folder), BUILDING + "*")):
             shutil.rmtree(left, ignore_errors=True)  # of one that was killed: none builds now
         say(f"building {library.title} ({'for this run only: ' + why[0] if why else 'once'})")
-        build(library, path)
+        with Progress(library.what) as progress:
+            build(library, path, progress)
 
 
 # ---- building ------------------------------------------------------------------------
@@ -169,16 +171,47 @@ class HeldSignals:
                 os.kill(os.getpid(), number)
 
 
-def build(library, path):
+class Progress:
+    """How far it is, on a terminal, in a line that is rewritten; then how long it took."""
+
+    def __init__(self, what):
+        self.title, self.usual, self.began = what[2], what[3], time.monotonic()
+        self.terminal = False
+        with contextlib.suppress(*NO_STREAM):
+            self.terminal = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+    def seconds(self):
+        return round(time.monotonic() - self.began)
+
+    def rewrite(self, text=""):
+        if self.terminal:
+            with contextlib.suppress(*NO_STREAM):
+                sys.stderr.write(f"\r\033[K{text}")
+                sys.stderr.flush()
+
+    def show(self):
+        self.rewrite(f"plimsoll: {self.seconds()} s of {self.usual}")
+
+    def __enter__(self):
+        self.show()
+        return self
+
+    def __exit__(self, error, *more):
+        if not error:
+            say(f"built {self.title} in {self.seconds()} s")
+
+
+def build(library, path, progress):
     with HeldSignals() as signals:
         folder = tempfile.mkdtemp(prefix=BUILDING, dir=os.path.dirname(path))
         made = os.path.join(folder, "made.so")
         try:
-            status, errors = compile_library(library.command(made), folder, signals)
+            status, errors = compile_library(library.command(made), folder, signals, progress)
             if not status:
                 cache.keep(made, path)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+            progress.rewrite()  # before a signal that was held ends this process
     if status:
         errors = [line for line in errors if "error" in line][:5] or errors[-5:]
         fail(f"cannot build {library.title}:\n" +
@@ -191,7 +224,15 @@ def build(library, path):
 IN_GROUP = 'exec 3<&0 </dev/null; ({ read -r _ <&3; kill -KILL 0; } >/dev/null 2>&1 &); exec "$@" 3<&-'
 
 
-def compile_library(command, folder, signals):
+def wait_for(process, progress):
+    """The lines of its errors."""
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=1)[1].splitlines()
+        progress.show()
+
+
+def compile_library(command, folder, signals, progress):
     """The compiler's status and the lines of its errors; it ends with this process, however that ends."""
     environ = {k: v for k, v in os.environ.items() if k != "PLIMSOLL_RUN_LIB"}
     environ.update(PATH=search_path(), TMPDIR=folder)  # what it leaves when it is killed goes with the folder
@@ -203,9 +244,9 @@ def compile_library(command, folder, signals):
                                        errors="replace", cwd=folder, env=environ, start_new_session=True)
         try:
             signals.watch(process)
-            errors = process.communicate()[1]
+            errors = wait_for(process, progress)
         except BaseException:  # a handler of the script's own has raised
             signals.end_compiler()
             process.wait()
             raise
-    return process.returncode, errors.splitlines()
+    return process.returncode, errors
