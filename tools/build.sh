@@ -10,7 +10,7 @@ folder=$1
 shift
 terminal=
 quarter=0 # of which a line was printed
-[ ! -t 1 ] || terminal=1
+[ ! -t 1 ] || [ "${TERM:-dumb}" = dumb ] || terminal=1
 clear_line=$(printf '\r\033[K')
 
 show_step() # show_step STEP: '[57/180] Building ...' of ninja, '[ 57%] Building ...' of make
