@@ -22,7 +22,7 @@ build = tools/build.sh $(1) -j$(JOBS) --target $(2)
 ctest = ctest --test-dir $(1) --output-on-failure -j$(JOBS)
 formatted = $(wildcard include/*.h src/*/*.[ch] src/*/*/*.[ch] src/vgpu/torch_shim/shim/* cli/*.[ch] tests/*/*.[ch] bench/*.[ch])
 
-.PHONY: all help deps deps-check demo checks check asan tsan fuzz torture bench golden wasm fmt fmt-check \
+.PHONY: all help deps deps-check demo checks check asan tsan fuzzers fuzz torture bench golden wasm fmt fmt-check \
 	lint install dist dist-check clean
 
 all: deps ## build what `make install` installs: build/plimsoll and the library (the default)
@@ -55,10 +55,12 @@ tsan: deps-check ## the tests that use threads under the thread sanitizer
 	@$(call build,build-tsan,thread_tests)
 	@$(call ctest,build-tsan) -L threads
 
-fuzz: ## fuzz for S seconds each: make fuzz T=tape S=60 (no T: every target)
+fuzzers: # what `make fuzz` runs
 	@tools/deps.sh fuzz
 	@$(call cmake,build-fuzz,-DCMAKE_C_COMPILER=clang -DPLIM_FUZZ=ON -DPLIM_DEBUG=ON)
 	@$(call build,build-fuzz,fuzzers)
+
+fuzz: fuzzers ## fuzz for S seconds each: make fuzz T=tape S=60 (no T: every target)
 	@tools/fuzz.sh build-fuzz $(S) $(T)
 
 torture: checks ## the whole of tests/torture, about an hour: make torture N=200000 (mutants)
