@@ -171,6 +171,17 @@ if(TARGET plimsoll AND NOT sanitize)
                      ${CMAKE_BINARY_DIR})
 endif()
 
+# ---- what `make` builds and shows, and what `make dist` fetches --------------------------------
+
+if(TARGET plimsoll AND NOT sanitize)
+    add_test(NAME front_door.build
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/front_door/build.py
+                     ${CMAKE_BINARY_DIR})
+    add_test(NAME front_door.fetch
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/front_door/fetch.py)
+    set_tests_properties(front_door.fetch PROPERTIES SKIP_RETURN_CODE 77)
+endif()
+
 # ---- what a shell completes, and the manual pages --------------------------------------------
 
 if(TARGET manual AND NOT sanitize)
