@@ -23,7 +23,8 @@ PAIRS = ROOT / "src/job/compared.def"
 BEGIN, END = "<!-- combinations -->\n", "<!-- end of combinations -->\n"
 ROWS = {  # the settings whose values are rows
     "strategy": ("share/strategies.def", "PLIM_STRATEGY"), "peft": ("transform/adapters.def", "PLIM_ADAPTER"),
-    "optimizer": ("optim/optims.def", "PLIM_OPTIM"), "ema": ("optim/emas.def", "PLIM_EMA")}
+    "optimizer": ("optim/optims.def", "PLIM_OPTIM"), "ema": ("optim/emas.def", "PLIM_EMA"),
+    "loop": ("settings/loops.def", "PLIM_LOOP")}
 GOLDENS = ["idiom/idiom", "scaler/scaler", "tune/tune", "share/share", "share/part", "share/context", "share/experts",
            "share/stage", "loss/loss", "megatron/gpt"]
 MEGATRON = "a model of Megatron-LM"
@@ -54,11 +55,12 @@ def settings():
 def values_of(key, value, row):
     if value != "*":
         return value.split("/")
-    if key not in ROWS:
-        return [word for word in field(row, "words").split() if word != field(row, "hidden")]
-    path, macro = ROWS[key]
-    names = re.findall(rf'^{macro}\("?(\w+)', (ROOT / "src" / path).read_text(), re.M)
-    return [each for each in names if each not in settings()]  # lora is one
+    if key in ROWS:
+        path, macro = ROWS[key]
+        names = re.findall(rf'^{macro}\("?(\w+)', (ROOT / "src" / path).read_text(), re.M)
+    else:
+        names = field(row, "words").split()
+    return [each for each in names if each not in settings() and each != field(row, "hidden")]  # lora is one
 
 
 def choices():
