@@ -278,7 +278,7 @@ typedef struct plim_driver_device {
     uint64_t peak, at_end; /* held by what was recorded */
     double peak_s;         /* seconds after the recording began */
     uint64_t total;        /* of the device; PLIM_LIVE_UNKNOWN, as are the next two */
-    uint64_t context;      /* in use beside it when the context was made, by everybody */
+    uint64_t context;      /* in use when it was made, by everybody, less what was recorded */
     uint64_t used;         /* in use at the last reading, by everybody: the driver's figure */
     int64_t rest;          /* used, less the context and what was held then */
     uint64_t most[PLIM_DRIVER_TIMES]; /* held in each part of the time */

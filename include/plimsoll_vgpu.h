@@ -55,7 +55,7 @@ typedef struct plim_vgpu plim_vgpu;
 /* Zero means "the default" in every field; a name or a size is needed. */
 typedef struct plim_vgpu_options {
     const char *gpu;        /* a card by name or alias; of a list "t4,a100" the largest */
-    uint64_t vram;          /* its bytes; alone: a card of which only that is known */
+    uint64_t vram;          /* its bytes; alone: a card whose only known figure it is */
     const char *torch;      /* PyTorch version; default the newest known */
     const char *alloc_conf; /* as PYTORCH_CUDA_ALLOC_CONF */
     const char *workspace;  /* "auto" (default), "off", "low", "high" */
@@ -335,7 +335,7 @@ PLIM_API plim_status plim_vgpu_label(plim_vgpu *d, uint32_t block, plim_category
  * PLIM_EUSAGE: the rank is not in 0..world-1. */
 PLIM_API plim_status plim_vgpu_place(plim_vgpu *d, int rank, int world, plim_err *err);
 
-/* What NCCL is estimated to have taken from the driver so far, beside the allocator.
+/* What NCCL is estimated to have taken from the driver so far, outside the allocator.
  * PLIM_EUSAGE: low is above high. */
 PLIM_API plim_status plim_vgpu_nccl(plim_vgpu *d, uint64_t low, uint64_t high, plim_err *err);
 
@@ -419,11 +419,11 @@ typedef struct plim_vgpu_line {
     uint64_t live;                   /* requested bytes that are live at the peak */
 } plim_vgpu_line;
 
-/* A line of which more is live after every few steps. */
+/* A line with more live memory after every few steps. */
 typedef struct plim_vgpu_growth {
     const char *line, *source, *holder; /* holder: "`losses` in `main`"; "": not known */
     uint64_t bytes;                     /* allocated, that are added every so many steps */
-    uint64_t tensors;                   /* likewise; 0: as many as before, but larger */
+    uint64_t tensors;                   /* how many more; 0: as many as before, but larger */
     uint32_t every;                     /* steps */
 } plim_vgpu_growth;
 
