@@ -613,7 +613,7 @@ typedef struct plim_layer {
 
 /* The effect of inplace=True on the tensors that autograd saves for an activation. */
 typedef enum plim_inplace_gain {
-    PLIM_GAIN_MOMENT = 0, /* none, but one tensor less while the op runs */
+    PLIM_GAIN_MOMENT = 0, /* backward keeps as much; one tensor fewer while the op runs */
     PLIM_GAIN_NONE = 1,   /* none: a copy of the input is saved instead of the input */
     PLIM_GAIN_LESS = 2,   /* the result is saved instead of the input */
     PLIM_GAIN_COUNT = 3

@@ -103,7 +103,7 @@ typedef struct plim_scope {
 /* A size that the file leaves open. */
 typedef struct plim_open_dim {
     plim_str name;
-    int64_t value; /* what an estimate uses unless told; 0: it must be told */
+    int64_t value; /* what an estimate uses by default; 0: it must be given */
 } plim_open_dim;
 
 /* Layers that keep the same of the tokens that they have seen, for the next one. */

@@ -73,7 +73,7 @@ typedef struct plim_mg_model {
     const char *type;      /* its class, "GPTModel" */
     const char *name;      /* "megatron_gpt" */
     const char *blocks[2]; /* the paths of its blocks of layers; the rest NULL */
-    const char *tokenizer; /* that the script takes unless told otherwise */
+    const char *tokenizer; /* that the script takes by default */
     bool contexts, stages; /* ranks can share out the tokens of a sequence, and the layers */
     /* Completes the arguments, and refuses what is not simulated for this model. */
     plim_status (*complete)(plim_mg_args *c, plim_err *err);
