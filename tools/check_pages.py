@@ -49,11 +49,12 @@ HEADING = re.compile(r"^#{1,6} +(.*?) *#*$", re.M)
 COMMAND = re.compile(r"(?:^|[|;&(:-]|\$ ) *plimsoll +([a-z][\w-]*)([^|;&\n]*)")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 FILE = re.compile(r"(?<![\w./<$@-])((?:\.?[\w-]+/)*[\w*-]+\.(?:c|h|def|cpp|py|sh|cmake|csv|in|md|txt))(?![\w/.-])")
-# Whose options are not ours, and names of others in the pages that KEYS are checked in.
+# Programs whose options are not ours; names and options of others that pages mention.
 OTHERS = re.compile(r"(?<![\w./-])(?:pip|pkg-config|torchrun|cc|git|vllm|nvidia-smi)\b[^|;&)]*")
 OTHERS_NAMES = {
     "plim_thing_verb",  # stands for any
-    "clip_grad_norm", "dump_snapshot", "node_exporter", "optimizer_in_bwd", "paged_adamw_32bit",
+    "--enable-dp-attention",  # SGLang's
+    "clip_grad_norm", "dump_snapshot", "fp8_e4m3", "node_exporter", "optimizer_in_bwd", "paged_adamw_32bit",
     "peak_memory", "pipeline_parallel_size", "tensor_parallel_size",
 }
 KEY = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+")
@@ -172,7 +173,7 @@ def check_commands(tree, page):
             for option in set(OPTION.findall(own)) - tree.commands[name]:
                 yield at, f"'plimsoll {name}' has no option '{option}'"
         for option in OPTION.findall(OTHERS.sub(" ", rest)):
-            if option not in every and not {option[2:], option[2:].replace("-", "_")} & tree.options:
+            if option not in every | OTHERS_NAMES and not {option[2:], option[2:].replace("-", "_")} & tree.options:
                 yield at, f"nothing has an option '{option}'"
 
 
