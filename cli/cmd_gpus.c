@@ -11,8 +11,8 @@ static int gpus_for(plim_args *a, const plim_model *m)
     plim_status st =
         plim_cards_print(c, a->render, &a->style, plim_console_put, &a->console, &err);
     bool any = false;
-    for (uint32_t i = 0; i < c->n; i++)
-        any = any || c->rows[i]->fits == PLIM_FITS_YES;
+    for (uint32_t i = 0; i < c->n_cards; i++)
+        any = any || c->cards[i]->fits == PLIM_FITS_YES;
     plim_cards_free(c);
     int code = plim_console_result(&a->console, st, &err);
     return code ? code : any ? PLIM_EXIT_DONE : PLIM_EXIT_NO;

@@ -106,6 +106,8 @@ if(NOT sanitize) # without what a sanitizer leaves out
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_promises.py
                      ${CMAKE_BINARY_DIR})
 endif()
+add_test(NAME tree.figures
+         COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/figures.py)
 add_test(NAME tree.gpus
          COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/gpus_from_csv.py --check)
 if(TARGET plimsoll)

@@ -326,20 +326,38 @@ PLIM_API bool plim_setting_at(uint32_t i, plim_setting_info *out);
 /* Estimate                                                                  */
 /* ======================================================================== */
 
+/* figures: model_info */
+/* clang-format off */
+/* The model that an answer is about. */
 typedef struct plim_model_info {
-    size_t size;                                        /* of this struct */
-    const char *name, *format, *producer;               /* producer "": unknown */
-    uint64_t parameters, trainable_parameters, buffers; /* in elements */
-    uint64_t parameter_bytes, buffer_bytes; /* as in the file, before the setting "dtype" */
-    int64_t batch;                          /* 0: the model has no batch dimension */
-    uint32_t ops, unknown_ops;              /* graph nodes; those without a rule */
-    const char *note; /* what the file leaves out or changes; "": nothing */
+    size_t size; /* of this struct */
+    const char *name; /* of the file or built-in model */
+    const char *format; /* of the file: "pt2", "built-in" */
+    const char *producer; /* who wrote the file; "": not known */
     plim_dtype dtype; /* of its first parameter, before the setting "dtype" */
-    int64_t seq;      /* the sequence length that was used; 0: not known */
-    int64_t seq_max;  /* the longest that the model was made for; 0: no limit, or not known */
-    double top1;      /* published top-1 accuracy on ImageNet-1K, in percent; 0: not known */
-    uint64_t packed_weights; /* elements of quantized weights, which lie in buffers */
+    uint64_t parameters; /* of all parameters (elements) */
+    uint64_t trainable_parameters; /* of those that are trained (elements) */
+    uint64_t buffers; /* of all buffers (elements) */
+    uint64_t parameter_bytes; /* of the parameters in the file, before the setting "dtype" */
+    uint64_t buffer_bytes; /* of the buffers in the file */
+    uint32_t ops; /* of the graph (nodes) */
+    uint32_t unknown_ops; /* those without a rule (nodes) */
+    /* of quantized weights, which lie in buffers and are in none of the counts of
+     * parameters (elements) */
+    uint64_t packed_weights;
+    /* the sequence length that was used, of a config.json and of models from the hub
+     * (tokens) */
+    int64_t seq;
+    /* the longest sequence that the model was made for (tokens); 0: no limit, or not known */
+    int64_t seq_max;
+    /* what the file leaves out or changes, and a PyTorch version that is simulated as
+     * another, in sentences; "": nothing */
+    const char *note;
+    int64_t batch; /* in a batch (samples); 0: the model has no batch dimension */
+    double top1; /* published top-1 accuracy on ImageNet-1K (percent); 0: not known */
 } plim_model_info;
+/* clang-format on */
+/* end of figures */
 
 /* A storage that is live at the peak. */
 typedef struct plim_live {
@@ -353,13 +371,23 @@ typedef struct plim_live {
     int64_t dim[8];
 } plim_live;
 
-/* The counters in bytes at the end of a phase, and their peaks within it. */
+/* figures: phase_row */
+/* clang-format off */
+/* The counters of the allocator at the end of a phase, and their peaks within it. */
 typedef struct plim_phase_row {
-    int step; /* -1: PLIM_PHASE_LOAD, which precedes step 0 */
+    /* from 0, as is that of the phase "load"; -1: PLIM_PHASE_LOAD, which precedes step 0 */
+    int step;
+    /* "load", "inputs", "zero_grad", "forward", "loss", "backward", "optimizer" */
     plim_phase phase;
-    uint64_t requested, allocated, reserved;
-    uint64_t peak_requested, peak_allocated, peak_reserved; /* within the phase */
+    uint64_t requested; /* by tensors, at the end of the phase */
+    uint64_t allocated; /* in blocks, at the end of the phase */
+    uint64_t reserved; /* from CUDA, at the end of the phase */
+    uint64_t peak_requested; /* the most within the phase */
+    uint64_t peak_allocated; /* the most within the phase */
+    uint64_t peak_reserved; /* the most within the phase */
 } plim_phase_row;
+/* clang-format on */
+/* end of figures */
 
 /* A bucket of the timeline: the highest value in bytes of each counter in it. */
 typedef struct plim_bucket {
@@ -383,13 +411,27 @@ typedef struct plim_change {
     plim_fits fits;
 } plim_change;
 
-/* How long a step takes on the card, within a range.  An estimate: docs/time.md. */
+/* figures: step_time */
+/* clang-format off */
+/* How long a step takes on the card, within a range; an estimate: docs/time.md. */
 typedef struct plim_step_time {
-    const char *unknown; /* why there is no figure; NULL: there is one */
-    double low_ms, usual_ms, high_ms;
-    double samples_per_s;               /* at the usual time; 0: the batch is not known */
-    double computation, memory, launch; /* shares of the usual time, by what limits an op */
+    double low_ms; /* the lower end of the range; 0 if there is none: 'unknown' says why */
+    double usual_ms; /* the usual time; 0 if there is none: 'unknown' says why */
+    double high_ms; /* the upper end of the range; 0 if there is none: 'unknown' says why */
+    /* at the usual time (samples/s); 0: not known, as where the batch is not */
+    double samples_per_s;
+    /* of the usual time, of ops that computation limits; this and the next two sum to 1
+     * (share); 0 if there is none: 'unknown' says why */
+    double computation;
+    /* of ops that memory traffic limits (share); 0 if there is none: 'unknown' says why */
+    double memory;
+    /* of ops that the launch of kernels limits (share); 0 if there is none: 'unknown' says
+     * why */
+    double launch;
+    const char *unknown; /* why there is no figure; NULL: there is a figure */
 } plim_step_time;
+/* clang-format on */
+/* end of figures */
 
 /* Ranks of a job of several cards that hold the same, and what each holds. */
 typedef struct plim_rank {
@@ -649,23 +691,31 @@ PLIM_API void plim_layers_free(plim_layers *l);
 /* Explain                                                                   */
 /* ======================================================================== */
 
-/* The simulated peaks of one batch, and the straight line through the two largest
- * batches: peak_requested(batch) = fixed + batch * per_sample.  In bytes. */
+/* figures: batch_row batches */
+/* clang-format off */
+/* The simulated peaks of one batch. */
 typedef struct plim_batch_row {
-    int64_t batch;
-    uint64_t peak_requested, peak_allocated, peak_reserved; /* simulated */
-    uint64_t line;        /* what the line gives for peak_requested */
-    double samples_per_s; /* an estimate, on the card that the settings name; 0: unknown */
+    int64_t batch; /* in the batch (samples) */
+    uint64_t peak_requested; /* simulated */
+    uint64_t line; /* what the line gives for peak_requested: fixed + batch * per_sample */
+    uint64_t peak_allocated; /* simulated */
+    uint64_t peak_reserved; /* simulated */
+    /* an estimate, on the card that the settings name (samples/s); 0: not known */
+    double samples_per_s;
 } plim_batch_row;
 
+/* How memory grows with the batch: the line through the two largest batches. */
 typedef struct plim_batches {
     size_t size; /* of this struct */
-    const plim_model_info *model;
-    uint64_t fixed, per_sample;        /* bytes of peak_requested */
-    const plim_batch_row *const *rows; /* batch 1, 2, 4 ... up to the setting "batch", at
-                                          least 64 */
-    uint32_t n;
+    const plim_model_info *model; /* the model */
+    uint64_t fixed; /* of peak_requested, whatever the batch */
+    uint64_t per_sample; /* of peak_requested, for each sample */
+    /* batch 1, 2, 4 ... up to the setting "batch", at least 64 */
+    const plim_batch_row *const *batches;
+    uint32_t n_batches;
 } plim_batches;
+/* clang-format on */
+/* end of figures */
 
 /* Shows how memory grows with the batch.  Errors as plim_estimate_run; also
  * PLIM_EUNSUPPORTED: the file was exported with a fixed batch size.  Reports progress. */
@@ -674,21 +724,29 @@ PLIM_API plim_status plim_batches_run(const plim_model *m, const plim_settings *
 /* Releases the result.  Takes NULL. */
 PLIM_API void plim_batches_free(plim_batches *b);
 
-/* The peaks of a step, in bytes, with checkpoint_sequential in this number of segments. */
+/* figures: segment_row segments */
+/* clang-format off */
+/* The peaks of a step with checkpoint_sequential in this number of segments. */
 typedef struct plim_segment_row {
-    uint32_t segments, calls; /* calls: of modules in each segment except the last */
-    uint64_t peak_requested, peak_allocated, peak_reserved;
+    uint32_t segments; /* 1: no checkpoint */
+    uint32_t calls; /* of modules in each segment but the last */
+    uint64_t peak_requested; /* simulated */
+    uint64_t peak_allocated; /* simulated */
+    uint64_t peak_reserved; /* simulated */
 } plim_segment_row;
 
+/* The peak of a step for each number of checkpointed segments. */
 typedef struct plim_segments {
     size_t size; /* of this struct */
-    const plim_model_info *model;
-    uint32_t calls;                      /* module calls of the Sequential that is divided */
-    uint32_t best;                       /* index of the row with the lowest peak_requested */
-    const plim_segment_row *const *rows; /* 1 segment (no checkpoint) first; of the numbers of
-                                            segments with equal `calls`, only the largest */
-    uint32_t n;
+    const plim_model_info *model; /* the model */
+    uint32_t calls; /* of modules by the Sequential that is divided */
+    uint32_t best; /* those of the row with the lowest peak_requested (segments) */
+    /* 1 segment first; of the numbers of segments with equal calls, only the largest */
+    const plim_segment_row *const *segments;
+    uint32_t n_segments;
 } plim_segments;
+/* clang-format on */
+/* end of figures */
 
 /* Shows the peak of a step for each number of checkpointed segments.  Errors as
  * plim_estimate_run; also PLIM_EUSAGE: the model is not a Sequential.  Reports progress. */
@@ -701,40 +759,51 @@ PLIM_API void plim_segments_free(plim_segments *s);
 /* Fit                                                                       */
 /* ======================================================================== */
 
+/* figures: fit_row fit */
+/* clang-format off */
+/* The largest batch for a card, and what it takes. */
 typedef struct plim_fit_row {
     const char *gpu; /* the card's full name */
-    uint64_t gpu_bytes;
-    bool gpu_exact; /* false: estimated from the marketed size, not reported by a driver */
+    uint64_t gpu_bytes; /* memory of the card */
+    bool gpu_exact; /* a driver reported it; else it is estimated from the marketed size */
     /* the largest batch that fits with context and workspaces at their upper bounds; 0: not
-     * even 1 fits.  If the context size is unknown, it is not counted, and this is an upper
-     * bound */
+     * even 1 fits (samples) */
     int64_t batch;
-    bool limited;      /* the search or the model ended at this batch, not the card */
-    uint64_t reserved; /* bytes at that batch, or at batch 1 if none fits */
-    uint64_t device_low, device_high; /* bytes at that batch: reserved + context */
-    bool context_known;
-    /* as in plim_estimate, at that batch */
-    uint64_t reserved_low, reserved_high;
-    uint64_t needed_low, needed_high;
-    /* the largest batch that fits with context and workspaces of the usual size and without a
-     * margin: it may fail.  0: none */
+    bool limited; /* the search or the model ended at this batch, not the card */
+    uint64_t reserved; /* at that batch, or at batch 1 if none fits */
+    /* reserved and the CUDA context at that batch, at the lower bounds; only if
+     * context_known */
+    uint64_t device_low;
+    uint64_t device_high; /* the same at the upper bounds; only if context_known */
+    uint64_t reserved_low; /* as in an estimate, at that batch */
+    uint64_t reserved_high; /* the same at the upper bounds */
+    uint64_t needed_low; /* as in an estimate, at that batch; only if context_known */
+    uint64_t needed_high; /* the same at the upper bounds; only if context_known */
+    /* the largest batch that fits with context and workspaces of the usual size and without
+     * a margin: it may fail; 0: none (samples); 0: the sequence length was searched for */
     int64_t batch_usual;
-    double samples_per_s; /* at `batch`, an estimate; 0: unknown, or no batch fits */
-    int price_usd;        /* of the card at its launch; 0: unknown */
-    /* with the setting "find" at "seq": the longest sequences instead, at the batch of the
-     * settings, which is `batch`; `batch_usual` is 0.  seq 0: not even one token fits, or it
-     * was not searched for */
-    int64_t seq, seq_usual;
-    bool fits; /* at least 1 of what was searched for */
+    /* the longest sequence that fits, at the batch of the settings; 0: not even one token
+     * fits (tokens); 0: it was not searched for */
+    int64_t seq;
+    int64_t seq_usual; /* as batch_usual (tokens); 0: it was not searched for */
+    /* at that batch, an estimate (samples/s); 0: not known, or no batch fits */
+    double samples_per_s;
+    int price_usd; /* of the card at its launch (US dollars); 0: not known */
+    bool context_known; /* the size of the CUDA context is known */
+    bool fits; /* at least 1 of what was searched for fits */
 } plim_fit_row;
 
+/* The largest batch, or the longest sequence, for each card. */
 typedef struct plim_fit {
     size_t size; /* of this struct */
-    const plim_model_info *model;
-    const plim_settings *settings;   /* as used, with the defaults filled in */
-    const plim_fit_row *const *rows; /* one per card, in the order of the setting "gpu" */
-    uint32_t n;
+    const plim_model_info *model; /* the model */
+    const plim_settings *settings; /* as used, with the defaults filled in */
+    /* one for each card, in the order of the setting "gpu", or of --sort */
+    const plim_fit_row *const *cards;
+    uint32_t n_cards;
 } plim_fit;
+/* clang-format on */
+/* end of figures */
 
 /* Finds the largest batch for each card, or with the setting "find" at "seq" the longest
  * sequence.  The setting "gpu" is a list here ("rtx4090,a100", "all"); without "gpu" and "vram"
@@ -747,26 +816,41 @@ PLIM_API plim_status plim_fit_run(const plim_model *m, const plim_settings *s, p
 /* Releases the result.  Takes NULL. */
 PLIM_API void plim_fit_free(plim_fit *f);
 
-/* A run on a card.  The figures are those of plim_estimate_run with this card. */
+/* figures: card_row cards */
+/* clang-format off */
+/* A run on a card; the figures are those of an estimate with this card. */
 typedef struct plim_card_row {
     const char *gpu; /* the card's full name */
-    uint64_t gpu_bytes;
-    bool gpu_exact;     /* as in plim_fit_row */
-    bool context_known; /* false: it is not counted, and `fits` is no better than maybe */
+    uint64_t gpu_bytes; /* memory of the card */
+    bool gpu_exact; /* a driver reported it; else it is estimated from the marketed size */
+    /* "yes", "no", or "maybe": at the lower bounds only, or the size of the CUDA context is
+     * not known */
     plim_fits fits;
-    uint64_t device_low, device, device_high; /* reserved + context */
-    uint64_t needed_low, needed_high;
-    plim_step_time time;
-    int price_usd; /* of the card at its launch; 0: unknown */
+    /* reserved and the CUDA context, at the lower bounds; only if context_known */
+    uint64_t device_low;
+    uint64_t device; /* the same at the usual sizes; only if context_known */
+    uint64_t device_high; /* the same at the upper bounds; only if context_known */
+    /* the smallest capacity on which the run does not fail, at the lower bounds; only if
+     * context_known */
+    uint64_t needed_low;
+    uint64_t needed_high; /* the same at the upper bounds; only if context_known */
+    int price_usd; /* of the card at its launch (US dollars); 0: not known */
+    bool context_known; /* the size of the CUDA context is known */
+    plim_step_time time; /* how long a step takes */
 } plim_card_row;
 
+/* The same run on each card: does it fit, and how fast is it. */
 typedef struct plim_cards {
     size_t size; /* of this struct */
-    const plim_model_info *model;
-    const plim_settings *settings;    /* as used, with the defaults filled in */
-    const plim_card_row *const *rows; /* one per card, in the order of the setting "gpu" */
-    uint32_t n;
+    const plim_model_info *model; /* the model */
+    const plim_settings *settings; /* as used, with the defaults filled in */
+    /* one for each card, in the order of the setting "gpu"; in data in that of --sort, the
+     * fastest first */
+    const plim_card_row *const *cards;
+    uint32_t n_cards;
 } plim_cards;
+/* clang-format on */
+/* end of figures */
 
 /* Judges the same run on each card: does it fit, and how fast is it.  The setting "gpu" is a
  * list, as in plim_fit_run.  Errors as plim_estimate_run.  Reports progress, card by card. */

@@ -26,6 +26,7 @@ MODELS = RULES | {"optim", "gpu", "torch", "nn", "import", "zoo", "share", "step
 # room: the rooms whose headers it may include, besides its own
 ROOMS = {
     "base": set(),
+    "answers": set(),  # rows only
     "core": {"base"},
     "gpu": {"base", "core"},
     "torch": {"base", "core"},
@@ -48,8 +49,8 @@ ROOMS = {
     "fit": MODELS | {"time", "job"},
     "serve": MODELS | {"time", "job", "fit"},
     "registry": MODELS | {"time", "job", "fit", "serve"},
-    "report": MODELS | {"time", "job", "fit", "serve", "registry"},
-    "vgpu": MODELS | {"time", "job", "fit", "report"},
+    "report": MODELS | {"answers", "time", "job", "fit", "serve", "registry"},
+    "vgpu": MODELS | {"answers", "time", "job", "fit", "report"},
     "api": MODELS | {"time", "job", "fit", "serve", "registry", "report", "vgpu", "trace", "diff", "oom"},
     "live": {"base", "report"},  # nothing of models
 }

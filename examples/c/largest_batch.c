@@ -20,8 +20,8 @@ int main(int argc, char **argv)
         plim_fit_run(model, s, &fit, &err))
         fprintf(stderr, "%s\n", err.msg);
     else
-        for (uint32_t i = 0; i < fit->n; i++)
-            printf("%s: batch %lld\n", fit->rows[i]->gpu, (long long)fit->rows[i]->batch);
+        for (uint32_t i = 0; i < fit->n_cards; i++)
+            printf("%s: batch %lld\n", fit->cards[i]->gpu, (long long)fit->cards[i]->batch);
     plim_fit_free(fit);
     plim_settings_free(s);
     plim_model_free(model);

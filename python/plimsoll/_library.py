@@ -89,9 +89,9 @@ PROTOTYPES: Dict[str, Tuple[Any, ...]] = {
     "plim_registry_print": (_STATUS, _ENUM, _NAME, *_PRINT),
     "plim_size_print": (_STATUS, _NAME, *_PRINT),
 }
-for _result in ("estimate", "layers", "fit", "batches", "segments", "times", "info", "serve", "serve_fit"):
+for _result in ("estimate", "layers", "fit", "batches", "segments", "times", "info", "cards", "serve", "serve_fit"):
     PROTOTYPES[f"plim_{_result}_run"] = (_STATUS, HANDLE, HANDLE, _OUT, _ERR)
-for _result in ("estimate", "layers", "fit", "batches", "segments", "times", "info", "serve", "serve_fit", "replay", "diff", "oom"):
+for _result in ("estimate", "layers", "fit", "batches", "segments", "times", "info", "cards", "serve", "serve_fit", "replay", "diff", "oom"):
     PROTOTYPES[f"plim_{_result}_print"] = (_STATUS, HANDLE, *_PRINT)
     PROTOTYPES[f"plim_{_result}_free"] = (None, HANDLE)
 

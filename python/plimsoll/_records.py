@@ -66,28 +66,272 @@ def _read(hint: Any, value: Any) -> Any:
     return hint(value) if isinstance(hint, type) and issubclass(hint, Record) else value
 
 
+# figures: shared
+
+
 class ModelInfo(Record):
-    """The model that a report is about."""
+    """The model that an answer is about."""
 
     name: str
+    """of the file or built-in model"""
     format: str
-    producer: Optional[str]
+    """of the file: 'pt2', 'built-in'"""
+    producer: str
+    """who wrote the file; '': not known"""
     dtype: str
+    """of its first parameter, before the setting 'dtype'"""
     parameters: int
-    """elements, as are trainable_parameters and buffers"""
+    """of all parameters (elements)"""
     trainable_parameters: int
+    """of those that are trained (elements)"""
     buffers: int
+    """of all buffers (elements)"""
     parameter_bytes: int
+    """of the parameters in the file, before the setting 'dtype'"""
     buffer_bytes: int
+    """of the buffers in the file"""
     ops: int
+    """of the graph (nodes)"""
     unknown_ops: int
+    """those without a rule (nodes)"""
     packed_weights: int
-    """Elements of quantized weights, which are in none of the counts of parameters; only if there are any."""
-    seq: Optional[int]
-    """Only of a config.json and models from the hub, as is seq_max."""
+    """of quantized weights, which lie in buffers and are in none of the counts of parameters (elements); not
+    always there"""
+    seq: int
+    """the sequence length that was used, of a config.json and of models from the hub (tokens); not always there"""
     seq_max: Optional[int]
+    """the longest sequence that the model was made for (tokens); None: no limit, or not known; not always there"""
     note: str
-    """Only if there is something to report."""
+    """what the file leaves out or changes, and a PyTorch version that is simulated as another, in sentences; '':
+    nothing; not always there"""
+
+
+class StepTime(Record):
+    """How long a step takes on the card, within a range; an estimate: docs/time.md."""
+
+    low_ms: Optional[float]
+    """the lower end of the range; None if there is none: 'unknown' says why"""
+    usual_ms: Optional[float]
+    """the usual time; None if there is none: 'unknown' says why"""
+    high_ms: Optional[float]
+    """the upper end of the range; None if there is none: 'unknown' says why"""
+    samples_per_s: Optional[float]
+    """at the usual time (samples/s); None: not known, as where the batch is not"""
+    computation: Optional[float]
+    """of the usual time, of ops that computation limits; this and the next two sum to 1 (share); None if there is
+    none: 'unknown' says why"""
+    memory: Optional[float]
+    """of ops that memory traffic limits (share); None if there is none: 'unknown' says why"""
+    launch: Optional[float]
+    """of ops that the launch of kernels limits (share); None if there is none: 'unknown' says why"""
+    unknown: Optional[str]
+    """why there is no figure; None: there is a figure"""
+
+
+class Phase(Record):
+    """The counters of the allocator at the end of a phase, and their peaks within it."""
+
+    step: int
+    """from 0, as is that of the phase 'load'"""
+    phase: str
+    """'load', 'inputs', 'zero_grad', 'forward', 'loss', 'backward', 'optimizer'"""
+    requested: int
+    """by tensors, at the end of the phase"""
+    allocated: int
+    """in blocks, at the end of the phase"""
+    reserved: int
+    """from CUDA, at the end of the phase"""
+    peak_requested: int
+    """the most within the phase"""
+    peak_allocated: int
+    """the most within the phase"""
+    peak_reserved: int
+    """the most within the phase"""
+
+
+# end of figures
+
+
+# figures: cards
+
+
+class CardRun(Record):
+    """A run on a card; the figures are those of an estimate with this card."""
+
+    gpu: str
+    """the card's full name"""
+    gpu_bytes: int
+    """memory of the card"""
+    gpu_exact: bool
+    """a driver reported it; else it is estimated from the marketed size"""
+    fits: str
+    """'yes', 'no', or 'maybe': at the lower bounds only, or the size of the CUDA context is not known"""
+    device_low: Optional[int]
+    """reserved and the CUDA context, at the lower bounds; None unless the size of the CUDA context is known"""
+    device: Optional[int]
+    """the same at the usual sizes; None unless the size of the CUDA context is known"""
+    device_high: Optional[int]
+    """the same at the upper bounds; None unless the size of the CUDA context is known"""
+    needed_low: Optional[int]
+    """the smallest capacity on which the run does not fail, at the lower bounds; None unless the size of the CUDA
+    context is known"""
+    needed_high: Optional[int]
+    """the same at the upper bounds; None unless the size of the CUDA context is known"""
+    margin: Optional[int]
+    """what the card has beyond needed_high; None: not known"""
+    low_ms: Optional[float]
+    """the range of the time of a step: its lower end; None: not known"""
+    usual_ms: Optional[float]
+    """the usual time; None: not known"""
+    high_ms: Optional[float]
+    """the upper end of the range; None: not known"""
+    samples_per_s: Optional[float]
+    """at the usual time (samples/s); None: not known"""
+    price_usd: Optional[int]
+    """of the card at its launch (US dollars); None: not known"""
+    usd_per_sample_per_s: Optional[float]
+    """the price for each of samples_per_s (US dollars); None: not known"""
+
+
+class CardsReport(Record):
+    """The same run on each card: does it fit, and how fast is it."""
+
+    schema: str
+    model: ModelInfo
+    """the model"""
+    settings: Dict[str, Any]
+    """as used, with the defaults filled in"""
+    cards: List[CardRun]
+    """one for each card, in the order of the setting 'gpu'; in data in that of --sort, the fastest first"""
+
+
+# end of figures
+
+
+# figures: fit
+
+
+class Card(Record):
+    """The largest batch for a card, and what it takes."""
+
+    gpu: str
+    """the card's full name"""
+    gpu_bytes: int
+    """memory of the card"""
+    gpu_exact: bool
+    """a driver reported it; else it is estimated from the marketed size"""
+    batch: int
+    """the largest batch that fits with context and workspaces at their upper bounds; 0: not even 1 fits (samples)"""
+    limited: bool
+    """the search or the model ended at this batch, not the card"""
+    at_most: bool
+    """the size of the CUDA context is not known and not counted: the batch may be smaller"""
+    reserved: int
+    """at that batch, or at batch 1 if none fits"""
+    device_low: Optional[int]
+    """reserved and the CUDA context at that batch, at the lower bounds; None unless the size of the CUDA context
+    is known"""
+    device_high: Optional[int]
+    """the same at the upper bounds; None unless the size of the CUDA context is known"""
+    reserved_low: int
+    """as in an estimate, at that batch"""
+    reserved_high: int
+    """the same at the upper bounds"""
+    needed_low: Optional[int]
+    """as in an estimate, at that batch; None unless the size of the CUDA context is known"""
+    needed_high: Optional[int]
+    """the same at the upper bounds; None unless the size of the CUDA context is known"""
+    batch_usual: Optional[int]
+    """the largest batch that fits with context and workspaces of the usual size and without a margin: it may fail;
+    0: none (samples); None: the sequence length was searched for"""
+    margin: Optional[int]
+    """what the card has beyond needed_high; None: not known, or nothing fits"""
+    seq: Optional[int]
+    """the longest sequence that fits, at the batch of the settings; 0: not even one token fits (tokens); None: it
+    was not searched for"""
+    seq_usual: Optional[int]
+    """as batch_usual (tokens); None: it was not searched for"""
+    samples_per_s: Optional[float]
+    """at that batch, an estimate (samples/s); None: not known, or no batch fits"""
+    price_usd: Optional[int]
+    """of the card at its launch (US dollars); None: not known"""
+    usd_per_sample_per_s: Optional[float]
+    """the price for each of samples_per_s (US dollars); None: not known"""
+
+
+class FitReport(Record):
+    """The largest batch, or the longest sequence, for each card."""
+
+    schema: str
+    model: ModelInfo
+    """the model"""
+    settings: Dict[str, Any]
+    """as used, with the defaults filled in"""
+    cards: List[Card]
+    """one for each card, in the order of the setting 'gpu', or of --sort"""
+
+
+class Batch(Record):
+    """The simulated peaks of one batch."""
+
+    batch: int
+    """in the batch (samples)"""
+    peak_requested: int
+    """simulated"""
+    line: int
+    """what the line gives for peak_requested: fixed + batch * per_sample"""
+    peak_allocated: int
+    """simulated"""
+    peak_reserved: int
+    """simulated"""
+    samples_per_s: Optional[float]
+    """an estimate, on the card that the settings name (samples/s); None: not known"""
+
+
+class BatchesReport(Record):
+    """How memory grows with the batch: the line through the two largest batches."""
+
+    schema: str
+    model: ModelInfo
+    """the model"""
+    fixed: int
+    """of peak_requested, whatever the batch"""
+    per_sample: int
+    """of peak_requested, for each sample"""
+    batches: List[Batch]
+    """batch 1, 2, 4 ... up to the setting 'batch', at least 64"""
+
+
+class Segment(Record):
+    """The peaks of a step with checkpoint_sequential in this number of segments."""
+
+    segments: int
+    """1: no checkpoint"""
+    calls: int
+    """of modules in each segment but the last"""
+    peak_requested: int
+    """simulated"""
+    peak_allocated: int
+    """simulated"""
+    peak_reserved: int
+    """simulated"""
+
+
+class SegmentsReport(Record):
+    """The peak of a step for each number of checkpointed segments."""
+
+    schema: str
+    model: ModelInfo
+    """the model"""
+    calls: int
+    """of modules by the Sequential that is divided"""
+    best: int
+    """those of the row with the lowest peak_requested (segments)"""
+    segments: List[Segment]
+    """1 segment first; of the numbers of segments with equal calls, only the largest"""
+
+
+# end of figures
 
 
 # ---- estimate ---------------------------------------------------------------------
@@ -134,14 +378,6 @@ class Counters(Record):
     reserved: int
 
 
-class Phase(Counters):
-    """Likewise, with the peaks within the phase."""
-
-    peak_requested: int
-    peak_allocated: int
-    peak_reserved: int
-
-
 class Live(Record):
     """A storage that is live at the peak."""
 
@@ -184,18 +420,6 @@ class Verdict(Record):
     fits: Optional[str]
     oom: bool
     oom_text: Optional[str]
-
-
-class StepTime(Record):
-    low_ms: Optional[float]
-    usual_ms: Optional[float]
-    high_ms: Optional[float]
-    samples_per_s: Optional[float]
-    computation: Optional[float]
-    memory: Optional[float]
-    launch: Optional[float]
-    unknown: Optional[str]
-    """Why the others are None."""
 
 
 class Budget(Record):
@@ -267,52 +491,6 @@ class LayersTotal(Record):
     written: int
 
 
-class Card(Record):
-    """The largest batch for a card, and what it takes."""
-
-    gpu: str
-    gpu_bytes: int
-    gpu_exact: bool
-    batch: int
-    limited: bool
-    at_most: bool
-    reserved: int
-    device_low: Optional[int]
-    device_high: Optional[int]
-    reserved_low: int
-    reserved_high: int
-    needed_low: Optional[int]
-    needed_high: Optional[int]
-    batch_usual: Optional[int]
-    margin: Optional[int]
-    seq: Optional[int]
-    seq_usual: Optional[int]
-    samples_per_s: Optional[float]
-    price_usd: Optional[int]
-    usd_per_sample_per_s: Optional[float]
-
-
-class CardRun(Record):
-    """A run on a card: whether it fits ("yes", "maybe", "no"), what it takes, and how long a step lasts."""
-
-    gpu: str
-    gpu_bytes: int
-    gpu_exact: bool
-    fits: str
-    device_low: Optional[int]
-    device: Optional[int]
-    device_high: Optional[int]
-    needed_low: Optional[int]
-    needed_high: Optional[int]
-    margin: Optional[int]
-    low_ms: Optional[float]
-    usual_ms: Optional[float]
-    high_ms: Optional[float]
-    samples_per_s: Optional[float]
-    price_usd: Optional[int]
-    usd_per_sample_per_s: Optional[float]
-
-
 class ServedPart(Record):
     """What an inference engine holds, on the card or on the host, between two bounds."""
 
@@ -350,23 +528,6 @@ class ServedCard(Record):
     requests_sure: int
     requests_usual: int
     requests_limited: bool
-
-
-class Batch(Record):
-    batch: int
-    peak_requested: int
-    line: int
-    peak_allocated: int
-    peak_reserved: int
-    samples_per_s: Optional[float]
-
-
-class Segment(Record):
-    segments: int
-    calls: int
-    peak_requested: int
-    peak_allocated: int
-    peak_reserved: int
 
 
 class OpTime(Record):

@@ -15,11 +15,11 @@ from . import _library
 from ._errors import Error, UsageError
 from ._library import Handle, Style
 from ._records import (
-    Activation, Batch, Budget, Card, CardRun, Cause, Certainty, Change, Compared, DiffCategory, DiffEvents, DiffFigure,
-    DiffModule, DiffSide, DiffTensor, Entry, FirstDifference, Flops, FreeAtFailure, Gpu, Held,
+    Activation, BatchesReport, Budget, CardsReport, Cause, Certainty, Change, Compared, DiffCategory, DiffEvents, DiffFigure,
+    DiffModule, DiffSide, DiffTensor, Entry, FirstDifference, FitReport, Flops, FreeAtFailure, Gpu, Held,
     Input,
     Layer, LayersTotal, Mark, Memory, ModelInfo, ModuleSum, OomNumber, OomProcess, OpenSize, OpTime, Peak, Phase,
-    Rank, Record, Recorded, Remedy, ReplayCard, Segment, ServedCard, ServedMost, ServedPart, SizeIn, Stat, StepTime, Tensor, Timeline, TypeSum, Verdict)
+    Rank, Record, Recorded, Remedy, ReplayCard, SegmentsReport, ServedCard, ServedMost, ServedPart, SizeIn, Stat, StepTime, Tensor, Timeline, TypeSum, Verdict)
 
 Render = Callable[[int, Any], str]
 """Takes a plim_render and a plim_style, or None; returns the text."""
@@ -151,17 +151,15 @@ class Layers(_OfModel):
     _tables = {"layers": ("layers",), "activations": ("activations",)}
 
 
-class Fit(_OfModel):
+class Fit(Result, FitReport):
     """The largest batch for each card."""
 
-    cards: List[Card]
     _tables = {"cards": ("cards",)}
 
 
-class Cards(_OfModel):
+class Cards(Result, CardsReport):
     """The same run on each card, the fastest first."""
 
-    cards: List[CardRun]
     _tables = {"cards": ("cards",)}
 
 
@@ -197,23 +195,15 @@ class ServeFit(_OfModel):
     _tables = {"cards": ("cards",)}
 
 
-class Batches(Result):
+class Batches(Result, BatchesReport):
     """How memory grows with the batch: `fixed` bytes and `per_sample` bytes."""
 
-    model: ModelInfo
-    fixed: int
-    per_sample: int
-    batches: List[Batch]
     _tables = {"batches": ("batches",)}
 
 
-class Segments(Result):
-    """The peak of a step for each number of checkpointed segments; `best` is the index of the lowest."""
+class Segments(Result, SegmentsReport):
+    """The peak of a step for each number of checkpointed segments; `best` is the number with the lowest."""
 
-    model: ModelInfo
-    calls: int
-    best: int
-    segments: List[Segment]
     _tables = {"segments": ("segments",)}
 
 

@@ -56,23 +56,23 @@ static plim_status cards_fill(plim_job *job, plim_arena *a, void *pub, plim_err 
     plim_arena scratch = PLIM_ARENA_INIT;
     out->size = sizeof *out;
     out->settings = job->settings;
-    plim_status st = plim__list_cards(job, a, &cards, &out->n, err);
+    plim_status st = plim__list_cards(job, a, &cards, &out->n_cards, err);
     if (!st)
         st = plim_job_graph(job, 0, job->scratch, &g, err);
     if (!st)
         st = plim_job_note(job, &g, err);
     if (!st)
         st = plim__model_info(a, &g, &out->model, err);
-    plim_card_row *rows = PLIM_NEW_N(a, plim_card_row, out->n);
+    plim_card_row *rows = PLIM_NEW_N(a, plim_card_row, out->n_cards);
     if (!st && !rows)
         st = plim_oom(err);
-    for (uint32_t i = 0; !st && i < out->n; i++) {
+    for (uint32_t i = 0; !st && i < out->n_cards; i++) {
         if (rows[i].gpu)
             continue;
-        st = plim_job_progress(job, i, out->n, cards[i]->name, err);
+        st = plim_job_progress(job, i, out->n_cards, cards[i]->name, err);
         if (!st)
             st = run_on_card(&run, cards[i], &scratch, err);
-        for (uint32_t k = i; !st && k < out->n; k++)
+        for (uint32_t k = i; !st && k < out->n_cards; k++)
             if (!rows[k].gpu && plim_fit_alike(job, cards[k], &run.info.asked)) {
                 plim_job_use_card(job, cards[k]);
                 describe_card(&run, &rows[k]);
@@ -81,7 +81,7 @@ static plim_status cards_fill(plim_job *job, plim_arena *a, void *pub, plim_err 
     if (!st)
         st = plim_job_resolve(job, &g, run.info.loop ? &run.info : NULL, err);
     plim_arena_free(&scratch);
-    if (!st && !(out->rows = card_list(a, rows, out->n)))
+    if (!st && !(out->cards = card_list(a, rows, out->n_cards)))
         st = plim_oom(err);
     return st;
 }

@@ -117,9 +117,9 @@ static plim_status fit_fill(plim_job *job, plim_arena *a, void *pub, plim_err *e
     if (!st) /* it was searched for, not given */
         st = plim_settings_put(job->settings, job->find_seq ? PLIM_SET_seq : PLIM_SET_batch,
                                NULL, err);
-    out->rows = fit_list(a, rows, n);
-    out->n = n;
-    return st ? st : out->rows ? PLIM_OK : plim_oom(err);
+    out->cards = fit_list(a, rows, n);
+    out->n_cards = n;
+    return st ? st : out->cards ? PLIM_OK : plim_oom(err);
 }
 
 plim_status plim_fit_run(const plim_model *m, const plim_settings *s, plim_fit **out,
@@ -188,25 +188,25 @@ static plim_status batches_fill(plim_job *job, plim_arena *a, void *pub, plim_er
     if (!rows)
         return plim_oom(err);
     for (int64_t batch = 1, before = 0; !st && batch > before;) {
-        plim_batch_row *row = &rows[out->n];
-        st = plim_job_progress(job, out->n, 0, "batches", err);
+        plim_batch_row *row = &rows[out->n_batches];
+        st = plim_job_progress(job, out->n_batches, 0, "batches", err);
         if (!st)
             st = simulate_batch(job, batch, row, err);
         if (st)
             break;
         if (row->peak_requested == UINT64_MAX) /* beyond the range of the export or 64 bits */
             break;
-        out->n++;
+        out->n_batches++;
         before = batch;
         batch = PLIM_MIN(batch * 2, last);
     }
-    if (!st && !out->n)
+    if (!st && !out->n_batches)
         st = plim_fail(err, PLIM_ERANGE, 0, "batch 1 needs more than 2^64 bytes");
     if (st)
         return st;
-    draw_line(out, rows, out->n);
-    out->rows = batch_list(a, rows, out->n);
-    return out->rows ? PLIM_OK : plim_oom(err);
+    draw_line(out, rows, out->n_batches);
+    out->batches = batch_list(a, rows, out->n_batches);
+    return out->batches ? PLIM_OK : plim_oom(err);
 }
 
 plim_status plim_batches_run(const plim_model *m, const plim_settings *s, plim_batches **out,
@@ -259,6 +259,7 @@ static plim_status segments_fill(plim_job *job, plim_arena *a, void *pub, plim_e
 {
     plim_segments *out = pub;
     plim_graph g;
+    uint32_t best = 0;
     out->size = sizeof *out;
     plim_status st = plim_job_card(job, err);
     if (!st)
@@ -274,17 +275,18 @@ static plim_status segments_fill(plim_job *job, plim_arena *a, void *pub, plim_e
         uint32_t each = out->calls / k;
         if (k > 1 && k < out->calls && out->calls / (k + 1) == each)
             continue; /* more segments of the same size follow */
-        plim_segment_row *row = &rows[out->n];
+        plim_segment_row *row = &rows[out->n_segments];
         st = plim_job_progress(job, k - 1, out->calls, "segments", err);
         if (!st)
             st = simulate_segments(job, &g, k, row, err);
         row->calls = each;
-        if (!st && row->peak_requested < rows[out->best].peak_requested)
-            out->best = out->n;
-        out->n++;
+        if (!st && row->peak_requested < rows[best].peak_requested)
+            best = out->n_segments;
+        out->n_segments++;
     }
-    out->rows = segment_list(a, rows, out->n);
-    return st ? st : out->rows ? PLIM_OK : plim_oom(err);
+    out->best = rows[best].segments;
+    out->segments = segment_list(a, rows, out->n_segments);
+    return st ? st : out->segments ? PLIM_OK : plim_oom(err);
 }
 
 plim_status plim_segments_run(const plim_model *m, const plim_settings *s, plim_segments **out,

@@ -68,19 +68,19 @@ PLIM_GETTER(device_growth_data, line, real_cell(r->d->growth))
 PLIM_GETTER(device_full_data, line, real_cell(r->d->full_in))
 
 static const plim_column device_columns[] = {
-    {"host", "host", PLIM_IN_DATA, PLIM_LEFT, 0, 0, device_host},
-    {"gpu", "gpu", PLIM_IN_BOTH, PLIM_LEFT, 0, 0, device_gpu},
-    {"uuid", "uuid", PLIM_IN_DATA, PLIM_LEFT, 0, 0, device_uuid},
-    {"name", "name", PLIM_IN_BOTH, PLIM_CUT_TAIL, 10, 1, device_name},
-    {"total", "total", PLIM_IN_BOTH, PLIM_RIGHT, 0, 3, device_total},
-    {"peak", "peak", PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, device_peak},
-    {"free_at_peak", "free then", PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, device_free},
-    {"peak_at", "peak at", PLIM_IN_TEXT, PLIM_LEFT, 0, 2, line_peak_at},
-    {"growth", "growth", PLIM_IN_TEXT, PLIM_RIGHT, 0, 5, line_growth},
-    {"full", "full in", PLIM_IN_TEXT, PLIM_RIGHT, 0, 4, device_full},
-    {"peak_ms", "peak_ms", PLIM_IN_DATA, PLIM_RIGHT, 0, 0, device_peak_ms},
-    {"growth_per_s", "growth_per_s", PLIM_IN_DATA, PLIM_RIGHT, 0, 0, device_growth_data},
-    {"full_in_s", "full_in_s", PLIM_IN_DATA, PLIM_RIGHT, 0, 0, device_full_data},
+    PLIM_COLUMN("host", "host", PLIM_IN_DATA, PLIM_LEFT, 0, 0, device_host),
+    PLIM_COLUMN("gpu", "gpu", PLIM_IN_BOTH, PLIM_LEFT, 0, 0, device_gpu),
+    PLIM_COLUMN("uuid", "uuid", PLIM_IN_DATA, PLIM_LEFT, 0, 0, device_uuid),
+    PLIM_COLUMN("name", "name", PLIM_IN_BOTH, PLIM_CUT_TAIL, 10, 1, device_name),
+    PLIM_COLUMN("total", "total", PLIM_IN_BOTH, PLIM_RIGHT, 0, 3, device_total),
+    PLIM_COLUMN("peak", "peak", PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, device_peak),
+    PLIM_COLUMN("free_at_peak", "free then", PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, device_free),
+    PLIM_COLUMN("peak_at", "peak at", PLIM_IN_TEXT, PLIM_LEFT, 0, 2, line_peak_at),
+    PLIM_COLUMN("growth", "growth", PLIM_IN_TEXT, PLIM_RIGHT, 0, 5, line_growth),
+    PLIM_COLUMN("full", "full in", PLIM_IN_TEXT, PLIM_RIGHT, 0, 4, device_full),
+    PLIM_COLUMN("peak_ms", "peak_ms", PLIM_IN_DATA, PLIM_RIGHT, 0, 0, device_peak_ms),
+    PLIM_COLUMN("growth_per_s", "growth_per_s", PLIM_IN_DATA, PLIM_RIGHT, 0, 0, device_growth_data),
+    PLIM_COLUMN("full_in_s", "full_in_s", PLIM_IN_DATA, PLIM_RIGHT, 0, 0, device_full_data),
 };
 
 PLIM_GETTER(process_pid, line, text_cell(r->pid))
@@ -102,27 +102,27 @@ PLIM_GETTER(process_first_ms, line, ms_cell(true, r->q->first_ms))
 PLIM_GETTER(process_last_ms, line, ms_cell(true, r->q->last_ms))
 
 static const plim_column process_columns[] = {
-    {"host", "host", PLIM_IN_DATA, PLIM_LEFT, 0, 0, device_host},
-    {"gpu", "gpu", PLIM_IN_BOTH, PLIM_LEFT, 0, 0, device_gpu},
-    {"uuid", "uuid", PLIM_IN_DATA, PLIM_LEFT, 0, 0, device_uuid},
-    {"pid_shown", "pid", PLIM_IN_TEXT, PLIM_RIGHT, 0, 0, process_pid},
-    {"pid", "pid", PLIM_IN_DATA, PLIM_RIGHT, 0, 0, process_pid_data},
-    {"user", "user", PLIM_IN_BOTH, PLIM_LEFT, 0, 3, process_user},
-    {"peak", "peak", PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, process_peak},
-    {"held", "then", PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, process_held},
-    {"predicted", "predicted", PLIM_IN_BOTH, PLIM_RIGHT, 0, 5, process_predicted},
-    {"delta", "difference", PLIM_IN_TEXT, PLIM_RIGHT, 0, 5, process_delta},
-    {"difference", "difference", PLIM_IN_DATA, PLIM_RIGHT, 0, 0, process_difference},
-    {"growth", "growth", PLIM_IN_TEXT, PLIM_RIGHT, 0, 4, line_growth},
-    {"growth_per_s", "growth_per_s", PLIM_IN_DATA, PLIM_RIGHT, 0, 0, process_growth},
-    {"ran", "seen for", PLIM_IN_TEXT, PLIM_RIGHT, 0, 6, process_ran},
-    {"where", "job, container", PLIM_IN_TEXT, PLIM_LEFT, 0, 2, process_where},
-    {"command", "command", PLIM_IN_BOTH, PLIM_CUT_TAIL, 12, 1, process_command},
-    {"job", "job", PLIM_IN_DATA, PLIM_LEFT, 0, 0, process_job},
-    {"container", "container", PLIM_IN_DATA, PLIM_LEFT, 0, 0, process_container},
-    {"peak_ms", "peak_ms", PLIM_IN_DATA, PLIM_RIGHT, 0, 0, process_peak_ms},
-    {"first_ms", "first_ms", PLIM_IN_DATA, PLIM_RIGHT, 0, 0, process_first_ms},
-    {"last_ms", "last_ms", PLIM_IN_DATA, PLIM_RIGHT, 0, 0, process_last_ms},
+    PLIM_COLUMN("host", "host", PLIM_IN_DATA, PLIM_LEFT, 0, 0, device_host),
+    PLIM_COLUMN("gpu", "gpu", PLIM_IN_BOTH, PLIM_LEFT, 0, 0, device_gpu),
+    PLIM_COLUMN("uuid", "uuid", PLIM_IN_DATA, PLIM_LEFT, 0, 0, device_uuid),
+    PLIM_COLUMN("pid_shown", "pid", PLIM_IN_TEXT, PLIM_RIGHT, 0, 0, process_pid),
+    PLIM_COLUMN("pid", "pid", PLIM_IN_DATA, PLIM_RIGHT, 0, 0, process_pid_data),
+    PLIM_COLUMN("user", "user", PLIM_IN_BOTH, PLIM_LEFT, 0, 3, process_user),
+    PLIM_COLUMN("peak", "peak", PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, process_peak),
+    PLIM_COLUMN("held", "then", PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, process_held),
+    PLIM_COLUMN("predicted", "predicted", PLIM_IN_BOTH, PLIM_RIGHT, 0, 5, process_predicted),
+    PLIM_COLUMN("delta", "difference", PLIM_IN_TEXT, PLIM_RIGHT, 0, 5, process_delta),
+    PLIM_COLUMN("difference", "difference", PLIM_IN_DATA, PLIM_RIGHT, 0, 0, process_difference),
+    PLIM_COLUMN("growth", "growth", PLIM_IN_TEXT, PLIM_RIGHT, 0, 4, line_growth),
+    PLIM_COLUMN("growth_per_s", "growth_per_s", PLIM_IN_DATA, PLIM_RIGHT, 0, 0, process_growth),
+    PLIM_COLUMN("ran", "seen for", PLIM_IN_TEXT, PLIM_RIGHT, 0, 6, process_ran),
+    PLIM_COLUMN("where", "job, container", PLIM_IN_TEXT, PLIM_LEFT, 0, 2, process_where),
+    PLIM_COLUMN("command", "command", PLIM_IN_BOTH, PLIM_CUT_TAIL, 12, 1, process_command),
+    PLIM_COLUMN("job", "job", PLIM_IN_DATA, PLIM_LEFT, 0, 0, process_job),
+    PLIM_COLUMN("container", "container", PLIM_IN_DATA, PLIM_LEFT, 0, 0, process_container),
+    PLIM_COLUMN("peak_ms", "peak_ms", PLIM_IN_DATA, PLIM_RIGHT, 0, 0, process_peak_ms),
+    PLIM_COLUMN("first_ms", "first_ms", PLIM_IN_DATA, PLIM_RIGHT, 0, 0, process_first_ms),
+    PLIM_COLUMN("last_ms", "last_ms", PLIM_IN_DATA, PLIM_RIGHT, 0, 0, process_last_ms),
 };
 /* clang-format on */
 
@@ -200,7 +200,7 @@ static plim_status text_rows(plim_page *p, const plim_column *from, size_t n_fro
             (predicted ||
              (strcmp(from[i].name, "predicted") != 0 && strcmp(from[i].name, "delta") != 0)))
             columns[k++] = from[i];
-    plim_rows rows = {columns, k, lines, sizeof *lines, n, NULL};
+    plim_rows rows = {columns, k, lines, sizeof *lines, n, NULL, NULL};
     return plim_rows_text(p, &rows, 0, err);
 }
 
@@ -310,12 +310,20 @@ plim_status plim_history_print(const plim_history *h, plim_live_form form,
         devices[i] = (line){.d = &h->devices[i]};
     for (uint32_t i = 0; !done && i < h->n_processes; i++)
         processes[i] = (line){.d = &h->devices[h->processes[i].device], .q = &h->processes[i]};
-    plim_rows d = {device_columns, PLIM_COUNT(device_columns),
-                   devices,        sizeof *devices,
-                   h->n_devices,   NULL};
-    plim_rows q = {process_columns, PLIM_COUNT(process_columns),
-                   processes,       sizeof *processes,
-                   h->n_processes,  NULL};
+    plim_rows d = {device_columns,
+                   PLIM_COUNT(device_columns),
+                   devices,
+                   sizeof *devices,
+                   h->n_devices,
+                   NULL,
+                   NULL};
+    plim_rows q = {process_columns,
+                   PLIM_COUNT(process_columns),
+                   processes,
+                   sizeof *processes,
+                   h->n_processes,
+                   NULL,
+                   NULL};
     if (!done)
         done = form == PLIM_LIVE_TEXT   ? print_text(&p, h, devices, processes, err)
                : form == PLIM_LIVE_JSON ? print_json(&p, h, &d, &q)

@@ -93,15 +93,15 @@ PLIM_GETTER(device_get_power, device_line, text_cell(r->power))
 PLIM_GETTER(device_get_full, device_line, text_cell(r->full))
 
 static const plim_column device_columns[] = {
-    {"gpu", "gpu", PLIM_IN_TEXT, PLIM_LEFT, 0, 0, device_get_id},
-    {"name", "name", PLIM_IN_TEXT, PLIM_CUT_TAIL, 10, 1, device_get_name},
-    {"used", "used", PLIM_IN_TEXT, PLIM_RIGHT, 0, 0, device_get_used},
-    {"free", "free", PLIM_IN_TEXT, PLIM_RIGHT, 0, 0, device_get_free},
-    {"total", "total", PLIM_IN_TEXT, PLIM_RIGHT, 0, 0, device_get_total},
-    {"busy", "busy", PLIM_IN_TEXT, PLIM_RIGHT, 0, 4, device_get_busy},
-    {"temperature", "temp", PLIM_IN_TEXT, PLIM_RIGHT, 0, 6, device_get_temperature},
-    {"power", "power", PLIM_IN_TEXT, PLIM_RIGHT, 0, 7, device_get_power},
-    {"full", "full in", PLIM_IN_TEXT, PLIM_RIGHT, 0, 5, device_get_full},
+    PLIM_COLUMN("gpu", "gpu", PLIM_IN_TEXT, PLIM_LEFT, 0, 0, device_get_id),
+    PLIM_COLUMN("name", "name", PLIM_IN_TEXT, PLIM_CUT_TAIL, 10, 1, device_get_name),
+    PLIM_COLUMN("used", "used", PLIM_IN_TEXT, PLIM_RIGHT, 0, 0, device_get_used),
+    PLIM_COLUMN("free", "free", PLIM_IN_TEXT, PLIM_RIGHT, 0, 0, device_get_free),
+    PLIM_COLUMN("total", "total", PLIM_IN_TEXT, PLIM_RIGHT, 0, 0, device_get_total),
+    PLIM_COLUMN("busy", "busy", PLIM_IN_TEXT, PLIM_RIGHT, 0, 4, device_get_busy),
+    PLIM_COLUMN("temperature", "temp", PLIM_IN_TEXT, PLIM_RIGHT, 0, 6, device_get_temperature),
+    PLIM_COLUMN("power", "power", PLIM_IN_TEXT, PLIM_RIGHT, 0, 7, device_get_power),
+    PLIM_COLUMN("full", "full in", PLIM_IN_TEXT, PLIM_RIGHT, 0, 5, device_get_full),
 };
 
 PLIM_GETTER(process_get_id, process_line, plim_cell_text(r->id))
@@ -117,17 +117,17 @@ PLIM_GETTER(process_get_where, process_line, text_cell(r->where))
 PLIM_GETTER(process_get_command, process_line, text_cell(r->command))
 
 static const plim_column process_columns[] = {
-    {"gpu", "gpu", PLIM_IN_TEXT, PLIM_LEFT, 0, 0, process_get_id},
-    {"pid", "pid", PLIM_IN_TEXT, PLIM_RIGHT, 0, 0, process_get_pid},
-    {"user", "user", PLIM_IN_TEXT, PLIM_LEFT, 0, 3, process_get_user},
-    {"memory", "memory", PLIM_IN_TEXT, PLIM_RIGHT, 0, 0, process_get_memory},
-    {"peak", "peak", PLIM_IN_TEXT, PLIM_RIGHT, 0, 6, process_get_peak},
-    {"predicted", "predicted", PLIM_IN_TEXT, PLIM_RIGHT, 0, 7, process_get_predicted},
-    {"difference", "difference", PLIM_IN_TEXT, PLIM_RIGHT, 0, 7, process_get_difference},
-    {"growth", "growth", PLIM_IN_TEXT, PLIM_RIGHT, 0, 4, process_get_growth},
-    {"full", "full in", PLIM_IN_TEXT, PLIM_RIGHT, 0, 5, process_get_full},
-    {"where", "job, container", PLIM_IN_TEXT, PLIM_LEFT, 0, 2, process_get_where},
-    {"command", "command", PLIM_IN_TEXT, PLIM_CUT_TAIL, 12, 1, process_get_command},
+    PLIM_COLUMN("gpu", "gpu", PLIM_IN_TEXT, PLIM_LEFT, 0, 0, process_get_id),
+    PLIM_COLUMN("pid", "pid", PLIM_IN_TEXT, PLIM_RIGHT, 0, 0, process_get_pid),
+    PLIM_COLUMN("user", "user", PLIM_IN_TEXT, PLIM_LEFT, 0, 3, process_get_user),
+    PLIM_COLUMN("memory", "memory", PLIM_IN_TEXT, PLIM_RIGHT, 0, 0, process_get_memory),
+    PLIM_COLUMN("peak", "peak", PLIM_IN_TEXT, PLIM_RIGHT, 0, 6, process_get_peak),
+    PLIM_COLUMN("predicted", "predicted", PLIM_IN_TEXT, PLIM_RIGHT, 0, 7, process_get_predicted),
+    PLIM_COLUMN("difference", "difference", PLIM_IN_TEXT, PLIM_RIGHT, 0, 7, process_get_difference),
+    PLIM_COLUMN("growth", "growth", PLIM_IN_TEXT, PLIM_RIGHT, 0, 4, process_get_growth),
+    PLIM_COLUMN("full", "full in", PLIM_IN_TEXT, PLIM_RIGHT, 0, 5, process_get_full),
+    PLIM_COLUMN("where", "job, container", PLIM_IN_TEXT, PLIM_LEFT, 0, 2, process_get_where),
+    PLIM_COLUMN("command", "command", PLIM_IN_TEXT, PLIM_CUT_TAIL, 12, 1, process_get_command),
 };
 /* clang-format on */
 
@@ -163,7 +163,7 @@ static plim_status text_devices(plim_page *p, const plim_live_view *v, plim_err 
         if (l->full)
             n = PLIM_COUNT(device_columns);
     }
-    plim_rows rows = {device_columns, n, lines, sizeof *lines, v->n_devices, NULL};
+    plim_rows rows = {device_columns, n, lines, sizeof *lines, v->n_devices, NULL, NULL};
     return plim_rows_text(p, &rows, 0, err);
 }
 
@@ -206,7 +206,7 @@ static plim_status text_processes(plim_page *p, const plim_live_view *v, plim_er
         if (says)
             columns[n++] = process_columns[i];
     }
-    plim_rows rows = {columns, n, lines, sizeof *lines, v->n_processes, NULL};
+    plim_rows rows = {columns, n, lines, sizeof *lines, v->n_processes, NULL, NULL};
     return plim_rows_text(p, &rows, 0, err);
 }
 
@@ -554,7 +554,7 @@ CSV_DEVICES(X)
 static plim_status print_csv(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_live_view *v = subject;
-#define X(name, cell) {#name, #name, PLIM_IN_DATA, PLIM_LEFT, 0, 0, csv_get_##name},
+#define X(name, cell) PLIM_COLUMN(#name, #name, PLIM_IN_DATA, PLIM_LEFT, 0, 0, csv_get_##name),
     static const plim_column columns[] = { CSV_DEVICES(X) };
 #undef X
     csv_line *lines =
@@ -570,7 +570,7 @@ static plim_status print_csv(plim_page *p, const void *subject, plim_err *err)
         if (n == before)
             lines[n++] = (csv_line){&v->devices[i], NULL};
     }
-    plim_rows rows = {columns, PLIM_COUNT(columns), lines, sizeof *lines, n, NULL};
+    plim_rows rows = {columns, PLIM_COUNT(columns), lines, sizeof *lines, n, NULL, NULL};
     return plim_rows_csv(p, &rows, err);
 }
 

@@ -285,16 +285,6 @@ uint32_t plim_report_share(uint64_t part, uint64_t whole, uint32_t steps)
     return n || !part ? (uint32_t)n : 1;
 }
 
-/* Leaves out the words that the names of most cards begin with. */
-const char *plim_report_card(const char *gpu)
-{
-    static const char *const words[] = {"NVIDIA ", "GeForce "};
-    for (size_t i = 0; i < PLIM_COUNT(words); i++)
-        if (gpu && strncmp(gpu, words[i], strlen(words[i])) == 0)
-            gpu += strlen(words[i]);
-    return gpu;
-}
-
 void plim_report_unknowns(plim_page *p)
 {
     if (!p->unknowns)

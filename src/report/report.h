@@ -132,7 +132,29 @@ plim_cell plim_cell_rate(double v);   /* 0 or less: unknown */
 plim_cell plim_cell_digits(double v); /* likewise */
 plim_cell plim_cell_ms(double ms);    /* likewise */
 plim_cell plim_cell_shape(int rank, const int64_t *dim);
-plim_str plim_cell_show(plim_page *p, const plim_cell *c); /* the cell as text */
+/* The cell as text; tight: long counts are rounded. */
+plim_str plim_cell_show(plim_page *p, const plim_cell *c, bool tight);
+void plim_cell_json(plim_jw *w, const plim_cell *c);
+void plim_cell_csv(plim_page *p, const plim_cell *c);
+
+/* ---- figures ------------------------------------------------------------- */
+
+/* What a figure is: a row of kinds.def, or made of other figures. */
+typedef enum plim_kind {
+    PLIM_KIND_NONE, /* `get` gives the cell */
+#define KIND(name, c, python, unit) PLIM_KIND_##name,
+#include "answers/kinds.def"
+#undef KIND
+    PLIM_KIND_SHAPE, /* `at`: the rank; `also_at`: the sizes */
+    PLIM_KIND_RANGE, /* in text: of the bytes at `at` to those at `also_at` */
+    PLIM_KIND_DELTA, /* in text: the bytes at `also_at` less those at `at` */
+    PLIM_KIND_CARD,  /* in text: the short name of a card */
+    PLIM_KIND_TEXTS, /* an array of strings; `also_at`: how many */
+    PLIM_KIND_ROWS,  /* likewise of pointers to structs */
+    PLIM_KIND_PART,  /* a struct in the struct, or figures of the struct itself */
+    PLIM_KIND_REF,   /* a pointer to a struct; NULL: null */
+    PLIM_KIND_SETTINGS
+} plim_kind;
 
 /* Defines a column's getter, which turns the row `r` into a cell. */
 #define PLIM_GETTER(fn, T, cell) static PLIM_GETTER_SHARED(fn, T, cell)
@@ -155,6 +177,7 @@ plim_cell plim_phase_get_peak_reserved(const void *row);
 /* ---- columns and rows ---------------------------------------------------- */
 
 typedef enum plim_align {
+    PLIM_BY_KIND, /* text to the left, numbers to the right */
     PLIM_LEFT,
     PLIM_RIGHT,
     PLIM_CUT_TAIL, /* left; may be narrowed to `least` columns, highest `drop` first */
@@ -164,16 +187,42 @@ typedef enum plim_align {
 enum { PLIM_IN_TEXT = 1, PLIM_IN_DATA = 2, PLIM_IN_BOTH = 3 }; /* data: JSON and CSV */
 enum { PLIM_ON_REQUEST = 100 }; /* `drop` of a column that --columns must name */
 
+/* A figure of a struct: a row of src/answers, which figures.h makes into this.
+ * Positions in the struct are those of PLIM_AT; 0: none. */
 typedef struct plim_column {
     const char *name;  /* in JSON, CSV and --columns */
-    const char *title; /* heading in text */
-    uint8_t in;
+    const char *title; /* heading in text; NULL: not in text */
+    uint8_t in;        /* 0: in data, and in text if it has a title */
     uint8_t align;
     uint8_t least;
     uint8_t drop; /* the highest is dropped first if the table is too wide; 0: never */
-    plim_cell (*get)(const void *row);
+    plim_cell (*get)(const void *row); /* makes the cell; NULL: it is the field at `at` */
+    plim_kind kind;
+    uint16_t at, also_at;
+    uint16_t known;    /* a bool: false: it is unknown */
+    uint16_t unless;   /* a text: unless NULL, it says why this is unknown */
+    uint16_t exact;    /* a bool: false: "~" stands before it in text */
+    uint16_t only;     /* a number or text: 0 or "": the object has no such member */
+    const char *empty; /* 0, NULL or "" is unknown, and says this; NULL: it is a value */
+    const struct plim_column *of; /* the figures of what it is made of */
+    const char *unit, *doc;
+    const char *command; /* of which the settings are */
 } plim_column;
+#define PLIM_COLUMN(name_, title_, in_, align_, least_, drop_, get_)                          \
+    {                                                                                         \
+        .name = (name_), .title = (title_), .in = (in_), .align = (align_),                   \
+        .least = (least_), .drop = (drop_), .get = (get_)                                     \
+    }
+#define PLIM_AT(type, field) (1 + offsetof(plim_##type, field))
 enum { PLIM_COLUMNS_MAX = 32 };
+
+static inline uint8_t plim_column_in(const plim_column *c)
+{
+    return c->in ? c->in : (uint8_t)(c->title ? PLIM_IN_BOTH : PLIM_IN_DATA);
+}
+/* What `known` and `unless` say. */
+bool plim_column_known(const plim_column *c, const void *row);
+plim_cell plim_column_cell(const plim_column *c, const void *row);
 
 typedef struct plim_rows {
     const plim_column *columns;
@@ -181,7 +230,8 @@ typedef struct plim_rows {
     const void *items;
     size_t size; /* of an item; 0: items is an array of pointers to them */
     uint64_t n;
-    const char *only; /* "type,shape": the columns in text and CSV; NULL: the default */
+    const char *only;   /* "type,shape": the columns in text and CSV; NULL: the default */
+    const char *hidden; /* likewise: those that the default leaves out in text; NULL: none */
 } plim_rows;
 
 /* The rows of a result's list of pointers. */
@@ -207,17 +257,10 @@ typedef struct plim_order {
 plim_status plim_rows_order(plim_page *p, plim_rows *r, const plim_order *orders, size_t n,
                             const char *word, plim_err *err);
 
-/* What a card cost at its launch, and for each sample a second that it takes, of rows that say
- * both: shown if rows are sorted by it. */
+/* What a card cost at its launch, and for each sample a second that it takes: shown if rows are sorted
+ * by it. */
 #define PLIM_PRICE_PER "usd_per_sample_per_s"
 #define PLIM_PRICE_SHOWN "price_usd," PLIM_PRICE_PER
-#define PLIM_PRICE_COLUMNS(price, per)                                                        \
-    {"price_usd", "launch USD", PLIM_IN_BOTH, PLIM_RIGHT, 0, PLIM_ON_REQUEST, price},         \
-    {                                                                                         \
-        PLIM_PRICE_PER, "USD per sample/s", PLIM_IN_BOTH, PLIM_RIGHT, 0, PLIM_ON_REQUEST, per \
-    }
-enum { PLIM_SPEED_COLUMNS = 3 }; /* these, and samples/s before them */
-plim_cell plim_report_price(int usd);
 plim_cell plim_report_price_per(int usd, double samples_per_s);
 
 /* PLIM_EUSAGE: `only` names an unknown column. */
@@ -225,8 +268,21 @@ plim_status plim_rows_text(plim_page *p, const plim_rows *r, uint32_t indent, pl
 plim_status plim_rows_csv(plim_page *p, const plim_rows *r, plim_err *err);
 /* A table under a title, of the first rows of a list that is in order: as many as --top says. */
 plim_status plim_report_table(plim_page *p, const char *title, plim_rows rows, plim_err *err);
+const void *plim_rows_at(const plim_rows *r, uint64_t i);
 void plim_rows_json(plim_jw *w, const char *key, const plim_rows *r); /* an array of objects */
 void plim_rows_json_item(plim_jw *w, const plim_rows *r, uint64_t i); /* one of them */
+/* The members of an object, between its braces.  `own`: rows that take the place of those in the struct
+ * with the same figures, sorted or picked; it ends with one without columns, and NULL is none. */
+void plim_figures_json(plim_jw *w, const plim_column *figures, const void *of,
+                       const plim_rows *own);
+/* The whole page: {"schema":..., and the figures of the result. */
+plim_status plim_report_json(plim_page *p, const char *schema, const plim_column *figures,
+                             const void *result, const plim_rows *own);
+
+/* Of structs that several reports have: shared.def. */
+extern const plim_column plim_model_info_figures[];
+extern const plim_column plim_step_time_figures[];
+extern const plim_column plim_phase_row_figures[];
 
 /* ---- shared by several reports ------------------------------------------- */
 

@@ -43,24 +43,24 @@ PLIM_GETTER(compare_top1, plim_estimate, plim_cell_rate(r->model->top1))
 
 static const plim_column compare_columns[] = {
     /* name              title         in            align          least drop get */
-    {"model",            "model",      PLIM_IN_BOTH, PLIM_CUT_HEAD, 24,   0,   compare_model},
-    {"batch",            "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_batch},
-    {"parameters",       "parameters", PLIM_IN_BOTH, PLIM_RIGHT,    0,    0,   compare_parameters},
-    {"macs",             "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_macs},
-    {"macs_per_sample",  "MACs",       PLIM_IN_BOTH, PLIM_RIGHT,    0,    0,   compare_sample_macs},
-    {"saved_activations", "saved",     PLIM_IN_BOTH, PLIM_RIGHT,    0,    0,   compare_saved},
-    {"peak_requested",   "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_requested},
-    {"peak_allocated",   "peak",       PLIM_IN_BOTH, PLIM_RIGHT,    0,    0,   compare_allocated},
-    {"peak_reserved",    "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_reserved},
-    {"device_low",       "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_low},
-    {"device_high",      "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_high},
-    {"top1",             "top-1 %",    PLIM_IN_BOTH, PLIM_RIGHT,    0,    0,   compare_top1},
-    {"time_low_ms",      "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_time_low},
-    {"time_usual_ms",    "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_time},
-    {"time_high_ms",     "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_time_high},
+    PLIM_COLUMN("model",            "model",      PLIM_IN_BOTH, PLIM_CUT_HEAD, 24,   0,   compare_model),
+    PLIM_COLUMN("batch",            "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_batch),
+    PLIM_COLUMN("parameters",       "parameters", PLIM_IN_BOTH, PLIM_RIGHT,    0,    0,   compare_parameters),
+    PLIM_COLUMN("macs",             "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_macs),
+    PLIM_COLUMN("macs_per_sample",  "MACs",       PLIM_IN_BOTH, PLIM_RIGHT,    0,    0,   compare_sample_macs),
+    PLIM_COLUMN("saved_activations", "saved",     PLIM_IN_BOTH, PLIM_RIGHT,    0,    0,   compare_saved),
+    PLIM_COLUMN("peak_requested",   "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_requested),
+    PLIM_COLUMN("peak_allocated",   "peak",       PLIM_IN_BOTH, PLIM_RIGHT,    0,    0,   compare_allocated),
+    PLIM_COLUMN("peak_reserved",    "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_reserved),
+    PLIM_COLUMN("device_low",       "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_low),
+    PLIM_COLUMN("device_high",      "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_high),
+    PLIM_COLUMN("top1",             "top-1 %",    PLIM_IN_BOTH, PLIM_RIGHT,    0,    0,   compare_top1),
+    PLIM_COLUMN("time_low_ms",      "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_time_low),
+    PLIM_COLUMN("time_usual_ms",    "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_time),
+    PLIM_COLUMN("time_high_ms",     "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_time_high),
     /* with a card only */
-    {"time_usual_ms",    "step",       PLIM_IN_TEXT, PLIM_RIGHT,    0,    0,   compare_time},
-    {"fits",             "fits",       PLIM_IN_BOTH, PLIM_LEFT,     0,    0,   compare_get_fits},
+    PLIM_COLUMN("time_usual_ms",    "step",       PLIM_IN_TEXT, PLIM_RIGHT,    0,    0,   compare_time),
+    PLIM_COLUMN("fits",             "fits",       PLIM_IN_BOTH, PLIM_LEFT,     0,    0,   compare_get_fits),
 };
 /* clang-format on */
 enum { COMPARE_OF_CARD = 2 }; /* the last columns of the text */

@@ -13,11 +13,11 @@ PLIM_GETTER(figure_within, plim_diff_figure, plim_cell_u64(PLIM_CELL_BYTES, r->w
 
 static const plim_column figure_columns[] = {
     /* name    title    in            align       least drop get */
-    {"figure", "peak",  PLIM_IN_BOTH, PLIM_LEFT,  0,    0, figure_name},
-    {"a",      "A",     PLIM_IN_BOTH, PLIM_RIGHT, 0,    0, figure_a},
-    {"b",      "B",     PLIM_IN_BOTH, PLIM_RIGHT, 0,    0, figure_b},
-    {"delta",  "B - A", PLIM_IN_TEXT, PLIM_RIGHT, 0,    0, figure_delta},
-    {"within", "",      PLIM_IN_DATA, PLIM_RIGHT, 0,    0, figure_within},
+    PLIM_COLUMN("figure", "peak",  PLIM_IN_BOTH, PLIM_LEFT,  0,    0, figure_name),
+    PLIM_COLUMN("a",      "A",     PLIM_IN_BOTH, PLIM_RIGHT, 0,    0, figure_a),
+    PLIM_COLUMN("b",      "B",     PLIM_IN_BOTH, PLIM_RIGHT, 0,    0, figure_b),
+    PLIM_COLUMN("delta",  "B - A", PLIM_IN_TEXT, PLIM_RIGHT, 0,    0, figure_delta),
+    PLIM_COLUMN("within", "",      PLIM_IN_DATA, PLIM_RIGHT, 0,    0, figure_within),
 };
 
 static const char *row_text(const plim_diff_row *r)
@@ -35,26 +35,26 @@ PLIM_GETTER(row_a_tensors, plim_diff_row, plim_cell_u64(PLIM_CELL_COUNT, r->a_te
 PLIM_GETTER(row_b_tensors, plim_diff_row, plim_cell_u64(PLIM_CELL_COUNT, r->b_tensors))
 
 #define SIDES                                                                     \
-    {"a",         "A",     PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, row_a},                \
-    {"b",         "B",     PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, row_b},                \
-    {"delta",     "B - A", PLIM_IN_TEXT, PLIM_RIGHT, 0, 0, row_delta},            \
-    {"a_tensors", "",      PLIM_IN_DATA, PLIM_RIGHT, 0, 0, row_a_tensors},        \
-    {"b_tensors", "",      PLIM_IN_DATA, PLIM_RIGHT, 0, 0, row_b_tensors}
+    PLIM_COLUMN("a",         "A",     PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, row_a),                \
+    PLIM_COLUMN("b",         "B",     PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, row_b),                \
+    PLIM_COLUMN("delta",     "B - A", PLIM_IN_TEXT, PLIM_RIGHT, 0, 0, row_delta),            \
+    PLIM_COLUMN("a_tensors", "",      PLIM_IN_DATA, PLIM_RIGHT, 0, 0, row_a_tensors),        \
+    PLIM_COLUMN("b_tensors", "",      PLIM_IN_DATA, PLIM_RIGHT, 0, 0, row_b_tensors)
 
 static const plim_column category_columns[] = {
-    {"category", "category", PLIM_IN_BOTH, PLIM_LEFT, 0, 0, row_category}, SIDES,
+    PLIM_COLUMN("category", "category", PLIM_IN_BOTH, PLIM_LEFT, 0, 0, row_category), SIDES,
 };
 static const plim_column module_columns[] = {
-    {"name", "module", PLIM_IN_TEXT, PLIM_CUT_HEAD, 16, 0, row_title},
-    {"name", "",       PLIM_IN_DATA, PLIM_LEFT,     0,  0, row_name}, SIDES,
+    PLIM_COLUMN("name", "module", PLIM_IN_TEXT, PLIM_CUT_HEAD, 16, 0, row_title),
+    PLIM_COLUMN("name", "",       PLIM_IN_DATA, PLIM_LEFT,     0,  0, row_name), SIDES,
 };
 static const plim_column line_columns[] = {
-    {"name", "line", PLIM_IN_TEXT, PLIM_CUT_HEAD, 16, 0, row_title}, SIDES,
+    PLIM_COLUMN("name", "line", PLIM_IN_TEXT, PLIM_CUT_HEAD, 16, 0, row_title), SIDES,
 };
 static const plim_column tensor_columns[] = {
-    {"name",     "tensor",   PLIM_IN_TEXT, PLIM_CUT_HEAD, 16, 0, row_title},
-    {"name",     "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, row_name},
-    {"category", "category", PLIM_IN_BOTH, PLIM_LEFT,     0,  1, row_category}, SIDES,
+    PLIM_COLUMN("name",     "tensor",   PLIM_IN_TEXT, PLIM_CUT_HEAD, 16, 0, row_title),
+    PLIM_COLUMN("name",     "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, row_name),
+    PLIM_COLUMN("category", "category", PLIM_IN_BOTH, PLIM_LEFT,     0,  1, row_category), SIDES,
 };
 /* clang-format on */
 
@@ -315,9 +315,9 @@ PLIM_GETTER(cause_text, plim_diff_cause, plim_cell_text(r->text))
 PLIM_GETTER(cause_bytes, plim_diff_cause, plim_cell_known(PLIM_CELL_BYTES, r->bytes))
 
 static const plim_column cause_columns[] = {
-    {"cause", "", PLIM_IN_DATA, PLIM_LEFT,  0, 0, cause_name},
-    {"text",  "", PLIM_IN_DATA, PLIM_LEFT,  0, 0, cause_text},
-    {"bytes", "", PLIM_IN_DATA, PLIM_RIGHT, 0, 0, cause_bytes},
+    PLIM_COLUMN("cause", "", PLIM_IN_DATA, PLIM_LEFT,  0, 0, cause_name),
+    PLIM_COLUMN("text",  "", PLIM_IN_DATA, PLIM_LEFT,  0, 0, cause_text),
+    PLIM_COLUMN("bytes", "", PLIM_IN_DATA, PLIM_RIGHT, 0, 0, cause_bytes),
 };
 /* clang-format on */
 

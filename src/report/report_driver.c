@@ -26,11 +26,11 @@ PLIM_GETTER(who_end, who_row, end_cell(r))
 
 static const plim_column who_columns[] = {
     /* name      title          in            align       least drop get */
-    {"who",      "who",         PLIM_IN_TEXT, PLIM_CUT_TAIL, 16, 0, who_who},
-    {"way",      "how",         PLIM_IN_TEXT, PLIM_LEFT,     0,  1, who_way},
-    {"calls",    "allocations", PLIM_IN_TEXT, PLIM_RIGHT,    0,  2, who_calls},
-    {"at_peak",  "at the peak", PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, who_peak},
-    {"at_end",   "at the end",  PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, who_end},
+    PLIM_COLUMN("who",      "who",         PLIM_IN_TEXT, PLIM_CUT_TAIL, 16, 0, who_who),
+    PLIM_COLUMN("way",      "how",         PLIM_IN_TEXT, PLIM_LEFT,     0,  1, who_way),
+    PLIM_COLUMN("calls",    "allocations", PLIM_IN_TEXT, PLIM_RIGHT,    0,  2, who_calls),
+    PLIM_COLUMN("at_peak",  "at the peak", PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, who_peak),
+    PLIM_COLUMN("at_end",   "at the end",  PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, who_end),
 };
 
 PLIM_GETTER(part_process, plim_driver_part, plim_cell_u64(PLIM_CELL_COUNT, r->process))
@@ -45,16 +45,16 @@ PLIM_GETTER(part_at_peak, plim_driver_part, plim_cell_u64(PLIM_CELL_BYTES, r->at
 PLIM_GETTER(part_at_end, plim_driver_part, plim_cell_u64(PLIM_CELL_BYTES, r->at_end))
 
 static const plim_column part_columns[] = {
-    {"process",   "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_process},
-    {"device",    "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_device},
-    {"library",   "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_library},
-    {"path",      "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_path},
-    {"way",       "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_way},
-    {"on_device", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_on_device},
-    {"calls",     "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_calls},
-    {"failed",    "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_failed},
-    {"at_peak",   "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_at_peak},
-    {"at_end",    "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_at_end},
+    PLIM_COLUMN("process",   "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_process),
+    PLIM_COLUMN("device",    "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_device),
+    PLIM_COLUMN("library",   "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_library),
+    PLIM_COLUMN("path",      "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_path),
+    PLIM_COLUMN("way",       "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_way),
+    PLIM_COLUMN("on_device", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_on_device),
+    PLIM_COLUMN("calls",     "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_calls),
+    PLIM_COLUMN("failed",    "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_failed),
+    PLIM_COLUMN("at_peak",   "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_at_peak),
+    PLIM_COLUMN("at_end",    "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_at_end),
 };
 
 PLIM_GETTER(line_process, plim_driver_line, plim_cell_u64(PLIM_CELL_COUNT, r->process))
@@ -65,12 +65,12 @@ PLIM_GETTER(line_at_peak, plim_driver_line, plim_cell_u64(PLIM_CELL_BYTES, r->at
 PLIM_GETTER(line_at_end, plim_driver_line, plim_cell_u64(PLIM_CELL_BYTES, r->at_end))
 
 static const plim_column line_columns[] = {
-    {"process", "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, line_process},
-    {"device",  "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, line_device},
-    {"where",   "line of Python", PLIM_IN_BOTH, PLIM_CUT_HEAD, 16, 0, line_where},
-    {"calls",   "allocations",    PLIM_IN_BOTH, PLIM_RIGHT,    0,  2, line_calls},
-    {"at_peak", "at the peak",    PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, line_at_peak},
-    {"at_end",  "at the end",     PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, line_at_end},
+    PLIM_COLUMN("process", "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, line_process),
+    PLIM_COLUMN("device",  "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, line_device),
+    PLIM_COLUMN("where",   "line of Python", PLIM_IN_BOTH, PLIM_CUT_HEAD, 16, 0, line_where),
+    PLIM_COLUMN("calls",   "allocations",    PLIM_IN_BOTH, PLIM_RIGHT,    0,  2, line_calls),
+    PLIM_COLUMN("at_peak", "at the peak",    PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, line_at_peak),
+    PLIM_COLUMN("at_end",  "at the end",     PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, line_at_end),
 };
 /* clang-format on */
 

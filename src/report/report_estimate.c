@@ -27,14 +27,14 @@ PLIM_GETTER(live_certainty, live_row, plim_cell_text(plim_certainty_name(r->live
 
 static const plim_column live_columns[] = {
     /* name         title       in            align          least drop get */
-    {"name",        "",         PLIM_IN_DATA, PLIM_LEFT,     0,    0,   live_name},
-    {"role",        "",         PLIM_IN_DATA, PLIM_LEFT,     0,    0,   live_role},
-    {"tensor",      "tensor",   PLIM_IN_TEXT, PLIM_CUT_HEAD, 30,   0,   live_tensor},
-    {"category",    "category", PLIM_IN_BOTH, PLIM_LEFT,     0,    2,   live_category},
-    {"dtype",       "dtype",    PLIM_IN_BOTH, PLIM_LEFT,     0,    3,   live_dtype},
-    {"shape",       "shape",    PLIM_IN_BOTH, PLIM_CUT_TAIL, 14,   1,   live_shape},
-    {"bytes",       "bytes",    PLIM_IN_BOTH, PLIM_RIGHT,    0,    0,   live_bytes},
-    {"certainty",   "",         PLIM_IN_DATA, PLIM_LEFT,     0,    0,   live_certainty},
+    PLIM_COLUMN("name",        "",         PLIM_IN_DATA, PLIM_LEFT,     0,    0,   live_name),
+    PLIM_COLUMN("role",        "",         PLIM_IN_DATA, PLIM_LEFT,     0,    0,   live_role),
+    PLIM_COLUMN("tensor",      "tensor",   PLIM_IN_TEXT, PLIM_CUT_HEAD, 30,   0,   live_tensor),
+    PLIM_COLUMN("category",    "category", PLIM_IN_BOTH, PLIM_LEFT,     0,    2,   live_category),
+    PLIM_COLUMN("dtype",       "dtype",    PLIM_IN_BOTH, PLIM_LEFT,     0,    3,   live_dtype),
+    PLIM_COLUMN("shape",       "shape",    PLIM_IN_BOTH, PLIM_CUT_TAIL, 14,   1,   live_shape),
+    PLIM_COLUMN("bytes",       "bytes",    PLIM_IN_BOTH, PLIM_RIGHT,    0,    0,   live_bytes),
+    PLIM_COLUMN("certainty",   "",         PLIM_IN_DATA, PLIM_LEFT,     0,    0,   live_certainty),
 };
 /* clang-format on */
 
@@ -129,12 +129,12 @@ PLIM_GETTER(rank_fits, plim_rank, plim_cell_text(plim_report_fits(r->fits)))
 
 static const plim_column rank_columns[] = {
     /* name       title        in            align         least drop get */
-    {"ranks",     "ranks",     PLIM_IN_BOTH, PLIM_CUT_TAIL, 12,  0,   rank_ranks},
-    {"count",     "cards",     PLIM_IN_BOTH, PLIM_RIGHT,    0,   3,   rank_count},
-    {"requested", "requested", PLIM_IN_BOTH, PLIM_RIGHT,    0,   2,   rank_requested},
-    {"allocated", "allocated", PLIM_IN_BOTH, PLIM_RIGHT,    0,   1,   rank_allocated},
-    {"reserved",  "reserved",  PLIM_IN_BOTH, PLIM_RIGHT,    0,   0,   rank_reserved},
-    {"fits",      "",          PLIM_IN_DATA, PLIM_LEFT,     0,   0,   rank_fits},
+    PLIM_COLUMN("ranks",     "ranks",     PLIM_IN_BOTH, PLIM_CUT_TAIL, 12,  0,   rank_ranks),
+    PLIM_COLUMN("count",     "cards",     PLIM_IN_BOTH, PLIM_RIGHT,    0,   3,   rank_count),
+    PLIM_COLUMN("requested", "requested", PLIM_IN_BOTH, PLIM_RIGHT,    0,   2,   rank_requested),
+    PLIM_COLUMN("allocated", "allocated", PLIM_IN_BOTH, PLIM_RIGHT,    0,   1,   rank_allocated),
+    PLIM_COLUMN("reserved",  "reserved",  PLIM_IN_BOTH, PLIM_RIGHT,    0,   0,   rank_reserved),
+    PLIM_COLUMN("fits",      "",          PLIM_IN_DATA, PLIM_LEFT,     0,   0,   rank_fits),
 };
 /* clang-format on */
 
@@ -365,17 +365,6 @@ static void estimate_budget(plim_page *p, const plim_estimate *e)
 
 /* ---- quiet: name and value ----------------------------------------------- */
 
-const char *plim_report_fits(plim_fits fits)
-{
-    switch (fits) {
-    case PLIM_FITS_YES: return "yes";
-    case PLIM_FITS_NO: return "no";
-    case PLIM_FITS_MAYBE: return "maybe";
-    case PLIM_FITS_NO_CARD: break;
-    }
-    return NULL;
-}
-
 static void estimate_quiet(plim_page *p, const plim_estimate *e)
 {
     const struct {
@@ -566,14 +555,14 @@ PLIM_GETTER_SHARED(plim_phase_get_peak_allocated, plim_phase_row, plim_cell_u64(
 PLIM_GETTER_SHARED(plim_phase_get_peak_reserved, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->peak_reserved))
 
 static const plim_column phase_columns[] = {
-    {"step",           "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, phase_step},
-    {"phase",          "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_phase},
-    {"requested",      "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_requested},
-    {"allocated",      "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_allocated},
-    {"reserved",       "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_reserved},
-    {"peak_requested", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_peak_requested},
-    {"peak_allocated", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_peak_allocated},
-    {"peak_reserved",  "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_peak_reserved},
+    PLIM_COLUMN("step",           "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, phase_step),
+    PLIM_COLUMN("phase",          "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_phase),
+    PLIM_COLUMN("requested",      "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_requested),
+    PLIM_COLUMN("allocated",      "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_allocated),
+    PLIM_COLUMN("reserved",       "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_reserved),
+    PLIM_COLUMN("peak_requested", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_peak_requested),
+    PLIM_COLUMN("peak_allocated", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_peak_allocated),
+    PLIM_COLUMN("peak_reserved",  "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_peak_reserved),
 };
 /* clang-format on */
 
@@ -652,11 +641,11 @@ PLIM_GETTER(bucket_allocated, plim_bucket, plim_cell_u64(PLIM_CELL_BYTES, r->all
 PLIM_GETTER(bucket_reserved, plim_bucket, plim_cell_u64(PLIM_CELL_BYTES, r->reserved))
 
 static const plim_column bucket_columns[] = {
-    {"step",      "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, bucket_step},
-    {"phase",     "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, bucket_phase},
-    {"requested", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, bucket_requested},
-    {"allocated", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, bucket_allocated},
-    {"reserved",  "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, bucket_reserved},
+    PLIM_COLUMN("step",      "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, bucket_step),
+    PLIM_COLUMN("phase",     "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, bucket_phase),
+    PLIM_COLUMN("requested", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, bucket_requested),
+    PLIM_COLUMN("allocated", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, bucket_allocated),
+    PLIM_COLUMN("reserved",  "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, bucket_reserved),
 };
 /* clang-format on */
 
@@ -678,10 +667,10 @@ PLIM_GETTER(change_reserved, plim_change, plim_cell_u64(PLIM_CELL_BYTES, r->save
 PLIM_GETTER(change_fits, plim_change, plim_cell_text(plim_report_fits(r->fits)))
 
 static const plim_column change_columns[] = {
-    {"settings",        "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, change_settings},
-    {"saved_allocated", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, change_allocated},
-    {"saved_reserved",  "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, change_reserved},
-    {"fits",            "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, change_fits},
+    PLIM_COLUMN("settings",        "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, change_settings),
+    PLIM_COLUMN("saved_allocated", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, change_allocated),
+    PLIM_COLUMN("saved_reserved",  "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, change_reserved),
+    PLIM_COLUMN("fits",            "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, change_fits),
 };
 /* clang-format on */
 

@@ -12,19 +12,19 @@ PLIM_GETTER(info_sum_elements, plim_info_sum, plim_cell_u64(PLIM_CELL_COUNT, r->
 PLIM_GETTER(info_sum_bytes, plim_info_sum, plim_cell_u64(PLIM_CELL_BYTES, r->bytes))
 
 #define INFO_SUMS \
-    {"tensors",  "tensors",  PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, info_sum_tensors}, \
-    {"elements", "elements", PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, info_sum_elements}, \
-    {"bytes",    "bytes",    PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, info_sum_bytes}
+    PLIM_COLUMN("tensors",  "tensors",  PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, info_sum_tensors), \
+    PLIM_COLUMN("elements", "elements", PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, info_sum_elements), \
+    PLIM_COLUMN("bytes",    "bytes",    PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, info_sum_bytes)
 static const plim_column kind_columns[] = {
-    {"kind", "kind", PLIM_IN_BOTH, PLIM_LEFT, 0, 0, info_sum_name}, INFO_SUMS,
+    PLIM_COLUMN("kind", "kind", PLIM_IN_BOTH, PLIM_LEFT, 0, 0, info_sum_name), INFO_SUMS,
 };
 static const plim_column type_columns[] = {
-    {"type", "type", PLIM_IN_BOTH, PLIM_LEFT, 0, 0, info_sum_name}, INFO_SUMS,
+    PLIM_COLUMN("type", "type", PLIM_IN_BOTH, PLIM_LEFT, 0, 0, info_sum_name), INFO_SUMS,
 };
 static const plim_column module_columns[] = {
-    {"name",  "module", PLIM_IN_TEXT, PLIM_CUT_HEAD, 16, 0, info_sum_name},
-    {"name",  "",       PLIM_IN_DATA, PLIM_LEFT,     0,  0, info_sum_path},
-    {"depth", "",       PLIM_IN_DATA, PLIM_LEFT,     0,  0, info_sum_depth}, INFO_SUMS,
+    PLIM_COLUMN("name",  "module", PLIM_IN_TEXT, PLIM_CUT_HEAD, 16, 0, info_sum_name),
+    PLIM_COLUMN("name",  "",       PLIM_IN_DATA, PLIM_LEFT,     0,  0, info_sum_path),
+    PLIM_COLUMN("depth", "",       PLIM_IN_DATA, PLIM_LEFT,     0,  0, info_sum_depth), INFO_SUMS,
 };
 
 PLIM_GETTER(info_name, plim_info_tensor, plim_cell_text(r->name))
@@ -36,25 +36,25 @@ PLIM_GETTER(info_bytes, plim_info_tensor, plim_cell_u64(PLIM_CELL_BYTES, r->byte
 PLIM_GETTER(info_same_as, plim_info_tensor, r->same_as ? plim_cell_text(r->same_as) : (plim_cell){.kind = PLIM_CELL_UNKNOWN})
 
 static const plim_column tensor_columns[] = {
-    {"name",     "tensor", PLIM_IN_BOTH, PLIM_CUT_HEAD, 16, 0, info_name},
-    {"kind",     "kind", PLIM_IN_BOTH, PLIM_LEFT, 0, 1, info_kind},
-    {"type",     "type", PLIM_IN_BOTH, PLIM_LEFT, 0, 0, info_type},
-    {"shape",    "shape", PLIM_IN_BOTH, PLIM_CUT_TAIL, 12, 0, info_shape},
-    {"elements", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, info_elements},
-    {"bytes",    "bytes", PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, info_bytes},
-    {"same_as",  "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, info_same_as},
+    PLIM_COLUMN("name",     "tensor", PLIM_IN_BOTH, PLIM_CUT_HEAD, 16, 0, info_name),
+    PLIM_COLUMN("kind",     "kind", PLIM_IN_BOTH, PLIM_LEFT, 0, 1, info_kind),
+    PLIM_COLUMN("type",     "type", PLIM_IN_BOTH, PLIM_LEFT, 0, 0, info_type),
+    PLIM_COLUMN("shape",    "shape", PLIM_IN_BOTH, PLIM_CUT_TAIL, 12, 0, info_shape),
+    PLIM_COLUMN("elements", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, info_elements),
+    PLIM_COLUMN("bytes",    "bytes", PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, info_bytes),
+    PLIM_COLUMN("same_as",  "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, info_same_as),
 };
 static const plim_column input_columns[] = {
-    {"name",  "input", PLIM_IN_BOTH, PLIM_CUT_HEAD, 12, 0, info_name},
-    {"type",  "type",  PLIM_IN_BOTH, PLIM_LEFT,     0,  0, info_type},
-    {"shape", "shape", PLIM_IN_BOTH, PLIM_CUT_TAIL, 12, 0, info_shape},
+    PLIM_COLUMN("name",  "input", PLIM_IN_BOTH, PLIM_CUT_HEAD, 12, 0, info_name),
+    PLIM_COLUMN("type",  "type",  PLIM_IN_BOTH, PLIM_LEFT,     0,  0, info_type),
+    PLIM_COLUMN("shape", "shape", PLIM_IN_BOTH, PLIM_CUT_TAIL, 12, 0, info_shape),
 };
 
 PLIM_GETTER(info_dim_name, plim_info_dim, plim_cell_text(r->name))
 PLIM_GETTER(info_dim_value, plim_info_dim, r->value ? plim_cell_int(r->value) : (plim_cell){.kind = PLIM_CELL_UNKNOWN})
 static const plim_column dim_columns[] = {
-    {"name",  "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, info_dim_name},
-    {"value", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, info_dim_value},
+    PLIM_COLUMN("name",  "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, info_dim_name),
+    PLIM_COLUMN("value", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, info_dim_value),
 };
 /* clang-format on */
 

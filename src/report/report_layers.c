@@ -42,24 +42,24 @@ PLIM_GETTER(layer_written, layer_row, plim_cell_u64(PLIM_CELL_BYTES, r->layer->w
 
 static const plim_column layer_columns[] = {
     /* name             title         in            align          least drop             get */
-    {"model",           "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_model},
-    {"name",            "layer",        PLIM_IN_TEXT, PLIM_CUT_HEAD, 12, 0,               layer_tree},
-    {"name",            "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_path},
-    {"type",            "type",         PLIM_IN_BOTH, PLIM_CUT_TAIL, 12, 1,               layer_type},
-    {"depth",           "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_depth},
-    {"leaf",            "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_leaf},
-    {"inplace",         "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_in_place},
-    {"dtype",           "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_dtype},
-    {"shape",           "output shape", PLIM_IN_BOTH, PLIM_CUT_TAIL, 14, 0,               layer_shape},
-    {"params",          "parameters",   PLIM_IN_BOTH, PLIM_RIGHT,    0,  0,               layer_params},
-    {"parameter_bytes", "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_parameter_bytes},
-    {"weights",         "weights",      PLIM_IN_BOTH, PLIM_RIGHT,    0,  PLIM_ON_REQUEST, layer_weights},
-    {"values",          "values",       PLIM_IN_BOTH, PLIM_RIGHT,    0,  PLIM_ON_REQUEST, layer_values},
-    {"bytes",           "output",       PLIM_IN_BOTH, PLIM_RIGHT,    0,  2,               layer_bytes},
-    {"macs",            "MACs",         PLIM_IN_BOTH, PLIM_RIGHT,    0,  0,               layer_macs},
-    {"flops",           "FLOPs",        PLIM_IN_BOTH, PLIM_RIGHT,    0,  PLIM_ON_REQUEST, layer_flops},
-    {"read",            "read",         PLIM_IN_BOTH, PLIM_RIGHT,    0,  3,               layer_read},
-    {"written",         "written",      PLIM_IN_BOTH, PLIM_RIGHT,    0,  4,               layer_written},
+    PLIM_COLUMN("model",           "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_model),
+    PLIM_COLUMN("name",            "layer",        PLIM_IN_TEXT, PLIM_CUT_HEAD, 12, 0,               layer_tree),
+    PLIM_COLUMN("name",            "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_path),
+    PLIM_COLUMN("type",            "type",         PLIM_IN_BOTH, PLIM_CUT_TAIL, 12, 1,               layer_type),
+    PLIM_COLUMN("depth",           "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_depth),
+    PLIM_COLUMN("leaf",            "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_leaf),
+    PLIM_COLUMN("inplace",         "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_in_place),
+    PLIM_COLUMN("dtype",           "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_dtype),
+    PLIM_COLUMN("shape",           "output shape", PLIM_IN_BOTH, PLIM_CUT_TAIL, 14, 0,               layer_shape),
+    PLIM_COLUMN("params",          "parameters",   PLIM_IN_BOTH, PLIM_RIGHT,    0,  0,               layer_params),
+    PLIM_COLUMN("parameter_bytes", "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_parameter_bytes),
+    PLIM_COLUMN("weights",         "weights",      PLIM_IN_BOTH, PLIM_RIGHT,    0,  PLIM_ON_REQUEST, layer_weights),
+    PLIM_COLUMN("values",          "values",       PLIM_IN_BOTH, PLIM_RIGHT,    0,  PLIM_ON_REQUEST, layer_values),
+    PLIM_COLUMN("bytes",           "output",       PLIM_IN_BOTH, PLIM_RIGHT,    0,  2,               layer_bytes),
+    PLIM_COLUMN("macs",            "MACs",         PLIM_IN_BOTH, PLIM_RIGHT,    0,  0,               layer_macs),
+    PLIM_COLUMN("flops",           "FLOPs",        PLIM_IN_BOTH, PLIM_RIGHT,    0,  PLIM_ON_REQUEST, layer_flops),
+    PLIM_COLUMN("read",            "read",         PLIM_IN_BOTH, PLIM_RIGHT,    0,  3,               layer_read),
+    PLIM_COLUMN("written",         "written",      PLIM_IN_BOTH, PLIM_RIGHT,    0,  4,               layer_written),
 };
 /* clang-format on */
 
@@ -211,13 +211,13 @@ PLIM_GETTER(activation_bytes, activation_row, plim_cell_u64(PLIM_CELL_BYTES, r->
 
 static const plim_column activation_columns[] = {
     /* name     title         in            align          least drop get */
-    {"op",      "activation", PLIM_IN_BOTH, PLIM_LEFT,     0,    0,   activation_op},
-    {"already", "in place",   PLIM_IN_TEXT, PLIM_LEFT,     0,    0,   activation_already},
-    {"says",    "inplace=True in training", PLIM_IN_TEXT, PLIM_CUT_TAIL, 12, 1, activation_says},
-    {"gain",    "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   activation_gain},
-    {"count",   "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   activation_count},
-    {"inplace", "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   activation_inplace},
-    {"bytes",   "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   activation_bytes},
+    PLIM_COLUMN("op",      "activation", PLIM_IN_BOTH, PLIM_LEFT,     0,    0,   activation_op),
+    PLIM_COLUMN("already", "in place",   PLIM_IN_TEXT, PLIM_LEFT,     0,    0,   activation_already),
+    PLIM_COLUMN("says",    "inplace=True in training", PLIM_IN_TEXT, PLIM_CUT_TAIL, 12, 1, activation_says),
+    PLIM_COLUMN("gain",    "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   activation_gain),
+    PLIM_COLUMN("count",   "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   activation_count),
+    PLIM_COLUMN("inplace", "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   activation_inplace),
+    PLIM_COLUMN("bytes",   "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   activation_bytes),
 };
 /* clang-format on */
 

@@ -60,12 +60,12 @@ PLIM_GETTER(card_get_line, card_row, plim_cell_text(r->r->peak_line))
 
 static const plim_column card_columns[] = {
     /* name            title             in            align         least drop get */
-    {"card",           "card",           PLIM_IN_TEXT, PLIM_LEFT,     0,  0, card_get_name},
-    {"fits",           "fits",           PLIM_IN_TEXT, PLIM_LEFT,     0,  0, card_get_fits},
-    {"peak_allocated", "peak allocated", PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, card_get_allocated},
-    {"peak_reserved",  "reserved",       PLIM_IN_TEXT, PLIM_RIGHT,    0,  1, card_get_reserved},
-    {"device",         "device",         PLIM_IN_TEXT, PLIM_RIGHT,    0,  2, card_get_device},
-    {"peak_line",      "peak at",        PLIM_IN_TEXT, PLIM_CUT_HEAD, 16, 3, card_get_line},
+    PLIM_COLUMN("card",           "card",           PLIM_IN_TEXT, PLIM_LEFT,     0,  0, card_get_name),
+    PLIM_COLUMN("fits",           "fits",           PLIM_IN_TEXT, PLIM_LEFT,     0,  0, card_get_fits),
+    PLIM_COLUMN("peak_allocated", "peak allocated", PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, card_get_allocated),
+    PLIM_COLUMN("peak_reserved",  "reserved",       PLIM_IN_TEXT, PLIM_RIGHT,    0,  1, card_get_reserved),
+    PLIM_COLUMN("device",         "device",         PLIM_IN_TEXT, PLIM_RIGHT,    0,  2, card_get_device),
+    PLIM_COLUMN("peak_line",      "peak at",        PLIM_IN_TEXT, PLIM_CUT_HEAD, 16, 3, card_get_line),
 };
 /* clang-format on */
 

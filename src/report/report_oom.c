@@ -20,20 +20,6 @@ static const struct {
     [PLIM_OOM_ELSEWHERE] = {"elsewhere", "elsewhere", ""},
 };
 
-static const char *const sources[PLIM_OOM_SOURCE_COUNT] = {
-    [PLIM_OOM_BY_TORCH] = "torch",   [PLIM_OOM_BY_ASYNC] = "torch_async",
-    [PLIM_OOM_BY_MPS] = "torch_mps", [PLIM_OOM_BY_CUDA] = "cuda",
-    [PLIM_OOM_BY_CUBLAS] = "cublas", [PLIM_OOM_BY_CUDNN] = "cudnn",
-    [PLIM_OOM_BY_JAX] = "jax",       [PLIM_OOM_BY_TENSORFLOW] = "tensorflow",
-    [PLIM_OOM_BY_HOST] = "host",     [PLIM_OOM_BY_LLAMA_CPP] = "llama.cpp",
-    [PLIM_OOM_BY_VLLM] = "vllm",     [PLIM_OOM_BY_CUPY] = "cupy",
-};
-
-const char *plim_oom_source_name(plim_oom_source s)
-{
-    return (unsigned)s < PLIM_OOM_SOURCE_COUNT ? sources[s] : "?";
-}
-
 const char *plim_oom_quantity_name(plim_oom_quantity q)
 {
     return (unsigned)q < PLIM_OOM_QUANTITY_COUNT ? quantities[q].name : "?";
@@ -61,9 +47,9 @@ PLIM_GETTER(number_doc, number_row, plim_cell_text(r->doc))
 
 static const plim_column number_columns[] = {
     /* name  title in            align       least drop get */
-    {"name", "",   PLIM_IN_TEXT, PLIM_LEFT,     0,  0, number_title},
-    {"",     "",   PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, number_bytes},
-    {"",     "",   PLIM_IN_TEXT, PLIM_CUT_TAIL, 8,  1, number_doc},
+    PLIM_COLUMN("name", "",   PLIM_IN_TEXT, PLIM_LEFT,     0,  0, number_title),
+    PLIM_COLUMN("",     "",   PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, number_bytes),
+    PLIM_COLUMN("",     "",   PLIM_IN_TEXT, PLIM_CUT_TAIL, 8,  1, number_doc),
 };
 /* clang-format on */
 

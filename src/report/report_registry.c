@@ -12,28 +12,28 @@ PLIM_GETTER(entry_doc, plim_entry, plim_cell_text(r->doc))
 PLIM_GETTER(entry_also, plim_entry, plim_cell_text(r->also))
 PLIM_GETTER(entry_src, plim_entry, plim_cell_text(r->src))
 
-#define ENTRY_NAME {"name", "name", PLIM_IN_BOTH, PLIM_CUT_TAIL, 24, 0, entry_name}
-#define ENTRY_DOC {"doc", "description", PLIM_IN_BOTH, PLIM_CUT_TAIL, 24, 0, entry_doc}
-#define ENTRY_SRC {"src", "source", PLIM_IN_BOTH, PLIM_CUT_TAIL, 16, 2, entry_src}
+#define ENTRY_NAME PLIM_COLUMN("name", "name", PLIM_IN_BOTH, PLIM_CUT_TAIL, 24, 0, entry_name)
+#define ENTRY_DOC PLIM_COLUMN("doc", "description", PLIM_IN_BOTH, PLIM_CUT_TAIL, 24, 0, entry_doc)
+#define ENTRY_SRC PLIM_COLUMN("src", "source", PLIM_IN_BOTH, PLIM_CUT_TAIL, 16, 2, entry_src)
 
 static const plim_column plain_columns[] = {ENTRY_NAME, ENTRY_DOC, ENTRY_SRC};
 static const plim_column op_columns[] = {
     ENTRY_NAME,
-    {"group", "family", PLIM_IN_BOTH, PLIM_LEFT, 0, 3, entry_group},
+    PLIM_COLUMN("group", "family", PLIM_IN_BOTH, PLIM_LEFT, 0, 3, entry_group),
     ENTRY_DOC, ENTRY_SRC,
 };
 static const plim_column format_columns[] = {
     ENTRY_NAME,
-    {"gives", "contents", PLIM_IN_BOTH, PLIM_LEFT, 0, 1, entry_group},
+    PLIM_COLUMN("gives", "contents", PLIM_IN_BOTH, PLIM_LEFT, 0, 1, entry_group),
     ENTRY_DOC, ENTRY_SRC,
 };
 static const plim_column model_columns[] = {
     ENTRY_NAME,
-    {"group", "family", PLIM_IN_BOTH, PLIM_LEFT, 0, 3, entry_group},
-    {"parameters", "parameters", PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, entry_params},
-    {"doc", "description or Hugging Face id", PLIM_IN_BOTH, PLIM_CUT_TAIL, 32, 0, entry_doc},
-    {"src", "source", PLIM_IN_BOTH, PLIM_CUT_TAIL, 16, 4, entry_src},
-    {"also", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, entry_also},
+    PLIM_COLUMN("group", "family", PLIM_IN_BOTH, PLIM_LEFT, 0, 3, entry_group),
+    PLIM_COLUMN("parameters", "parameters", PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, entry_params),
+    PLIM_COLUMN("doc", "description or Hugging Face id", PLIM_IN_BOTH, PLIM_CUT_TAIL, 32, 0, entry_doc),
+    PLIM_COLUMN("src", "source", PLIM_IN_BOTH, PLIM_CUT_TAIL, 16, 4, entry_src),
+    PLIM_COLUMN("also", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, entry_also),
 };
 static const plim_column option_columns[] = {
     ENTRY_NAME, ENTRY_DOC, ENTRY_SRC,
@@ -46,7 +46,7 @@ static const plim_column quantization_columns[] = {
 };
 static const plim_column dtype_columns[] = {
     ENTRY_NAME,
-    {"bits", "bits", PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, entry_bits},
+    PLIM_COLUMN("bits", "bits", PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, entry_bits),
     ENTRY_DOC, ENTRY_SRC,
 };
 /* clang-format on */
@@ -81,30 +81,30 @@ PLIM_GETTER(gpu_class, plim_gpu_info, plim_cell_text(r->klass))
 PLIM_GETTER(gpu_arch, plim_gpu_info, plim_cell_text(r->arch))
 PLIM_GETTER(gpu_year, plim_gpu_info, card_year(r))
 PLIM_GETTER(gpu_sms, plim_gpu_info, plim_cell_known(PLIM_CELL_COUNT, r->sms > 0 ? (uint64_t)r->sms : 0))
-PLIM_GETTER(gpu_price, plim_gpu_info, plim_report_price(r->price_usd))
+PLIM_GETTER(gpu_price, plim_gpu_info, plim_cell_known(PLIM_CELL_COUNT, r->price_usd > 0 ? (uint64_t)r->price_usd : 0))
 PLIM_GETTER(gpu_src, plim_gpu_info, plim_cell_text(r->src))
 
 static const plim_column gpu_columns[] = {
     /* name          title      in            align       least drop get */
-    {"name",         "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, gpu_name},
-    {"card",         "card",    PLIM_IN_TEXT, PLIM_CUT_TAIL, 30, 0, gpu_card},
-    {"memory_bytes", "memory",  PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, gpu_memory},
-    {"memory_exact", "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, gpu_exact},
-    {"cc",           "cc",      PLIM_IN_BOTH, PLIM_RIGHT,    0,  3, gpu_cc},
-    {"bandwidth_gbs", "GB/s",   PLIM_IN_BOTH, PLIM_RIGHT,    0,  2, gpu_bandwidth},
-    {"fp32_tflops",  "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, gpu_fp32},
-    {"tf32_tflops",  "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, gpu_tf32},
-    {"fp16_tflops",  "fp16",    PLIM_IN_BOTH, PLIM_RIGHT,    0,  4, gpu_fp16},
-    {"bf16_tflops",  "bf16",    PLIM_IN_BOTH, PLIM_RIGHT,    0,  5, gpu_bf16},
-    {"fp8_tflops",   "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, gpu_fp8},
-    {"aliases",      "aliases", PLIM_IN_BOTH, PLIM_CUT_TAIL, 12, 1, gpu_aliases},
-    {"vendor",       "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, gpu_vendor},
-    {"class",        "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, gpu_class},
-    {"arch",         "arch",    PLIM_IN_BOTH, PLIM_LEFT,     0,  8, gpu_arch},
-    {"year",         "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, gpu_year},
-    {"sms",          "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, gpu_sms},
-    {"price_usd",    "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, gpu_price},
-    {"src",          "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, gpu_src},
+    PLIM_COLUMN("name",         "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, gpu_name),
+    PLIM_COLUMN("card",         "card",    PLIM_IN_TEXT, PLIM_CUT_TAIL, 30, 0, gpu_card),
+    PLIM_COLUMN("memory_bytes", "memory",  PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, gpu_memory),
+    PLIM_COLUMN("memory_exact", "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, gpu_exact),
+    PLIM_COLUMN("cc",           "cc",      PLIM_IN_BOTH, PLIM_RIGHT,    0,  3, gpu_cc),
+    PLIM_COLUMN("bandwidth_gbs", "GB/s",   PLIM_IN_BOTH, PLIM_RIGHT,    0,  2, gpu_bandwidth),
+    PLIM_COLUMN("fp32_tflops",  "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, gpu_fp32),
+    PLIM_COLUMN("tf32_tflops",  "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, gpu_tf32),
+    PLIM_COLUMN("fp16_tflops",  "fp16",    PLIM_IN_BOTH, PLIM_RIGHT,    0,  4, gpu_fp16),
+    PLIM_COLUMN("bf16_tflops",  "bf16",    PLIM_IN_BOTH, PLIM_RIGHT,    0,  5, gpu_bf16),
+    PLIM_COLUMN("fp8_tflops",   "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, gpu_fp8),
+    PLIM_COLUMN("aliases",      "aliases", PLIM_IN_BOTH, PLIM_CUT_TAIL, 12, 1, gpu_aliases),
+    PLIM_COLUMN("vendor",       "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, gpu_vendor),
+    PLIM_COLUMN("class",        "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, gpu_class),
+    PLIM_COLUMN("arch",         "arch",    PLIM_IN_BOTH, PLIM_LEFT,     0,  8, gpu_arch),
+    PLIM_COLUMN("year",         "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, gpu_year),
+    PLIM_COLUMN("sms",          "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, gpu_sms),
+    PLIM_COLUMN("price_usd",    "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, gpu_price),
+    PLIM_COLUMN("src",          "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, gpu_src),
 };
 
 /* ---- the lists ----------------------------------------------------------- */

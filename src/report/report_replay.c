@@ -25,11 +25,11 @@ PLIM_GETTER(stat_freed, stat_row, plim_cell_u64(r->kind, r->stat->total_freed))
 
 static const plim_column stat_columns[] = {
     /* name      title        in            align       least drop get */
-    {"stat",      "",         PLIM_IN_TEXT, PLIM_CUT_TAIL, 16, 0, stat_title},
-    {"current",   "current",  PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, stat_current},
-    {"peak",      "peak",     PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, stat_peak},
-    {"allocated", "total",    PLIM_IN_BOTH, PLIM_RIGHT,    0,  1, stat_total},
-    {"freed",     "freed",    PLIM_IN_BOTH, PLIM_RIGHT,    0,  2, stat_freed},
+    PLIM_COLUMN("stat",      "",         PLIM_IN_TEXT, PLIM_CUT_TAIL, 16, 0, stat_title),
+    PLIM_COLUMN("current",   "current",  PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, stat_current),
+    PLIM_COLUMN("peak",      "peak",     PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, stat_peak),
+    PLIM_COLUMN("allocated", "total",    PLIM_IN_BOTH, PLIM_RIGHT,    0,  1, stat_total),
+    PLIM_COLUMN("freed",     "freed",    PLIM_IN_BOTH, PLIM_RIGHT,    0,  2, stat_freed),
 };
 
 PLIM_GETTER(mark_step, mark_row, plim_cell_int(r->at->step))
@@ -44,15 +44,15 @@ PLIM_GETTER(mark_peak_reserved, mark_row, plim_cell_u64(PLIM_CELL_BYTES, r->at->
 
 static const plim_column mark_columns[] = {
     /* name            title        in            align       least drop get */
-    {"step",           "step",      PLIM_IN_BOTH, PLIM_RIGHT,    0,  3, mark_step},
-    {"phase",          "phase",     PLIM_IN_BOTH, PLIM_LEFT,     0,  0, mark_phase},
-    {"op",             "op",        PLIM_IN_BOTH, PLIM_CUT_HEAD, 16, 0, mark_op},
-    {"requested",      "",          PLIM_IN_DATA, PLIM_LEFT,     0,  0, mark_requested},
-    {"allocated",      "allocated", PLIM_IN_BOTH, PLIM_RIGHT,    0,  1, mark_allocated},
-    {"reserved",       "reserved",  PLIM_IN_BOTH, PLIM_RIGHT,    0,  2, mark_reserved},
-    {"peak_requested", "",          PLIM_IN_DATA, PLIM_LEFT,     0,  0, mark_peak_requested},
-    {"peak_allocated", "peak",      PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, mark_peak_allocated},
-    {"peak_reserved",  "",          PLIM_IN_DATA, PLIM_LEFT,     0,  0, mark_peak_reserved},
+    PLIM_COLUMN("step",           "step",      PLIM_IN_BOTH, PLIM_RIGHT,    0,  3, mark_step),
+    PLIM_COLUMN("phase",          "phase",     PLIM_IN_BOTH, PLIM_LEFT,     0,  0, mark_phase),
+    PLIM_COLUMN("op",             "op",        PLIM_IN_BOTH, PLIM_CUT_HEAD, 16, 0, mark_op),
+    PLIM_COLUMN("requested",      "",          PLIM_IN_DATA, PLIM_LEFT,     0,  0, mark_requested),
+    PLIM_COLUMN("allocated",      "allocated", PLIM_IN_BOTH, PLIM_RIGHT,    0,  1, mark_allocated),
+    PLIM_COLUMN("reserved",       "reserved",  PLIM_IN_BOTH, PLIM_RIGHT,    0,  2, mark_reserved),
+    PLIM_COLUMN("peak_requested", "",          PLIM_IN_DATA, PLIM_LEFT,     0,  0, mark_peak_requested),
+    PLIM_COLUMN("peak_allocated", "peak",      PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, mark_peak_allocated),
+    PLIM_COLUMN("peak_reserved",  "",          PLIM_IN_DATA, PLIM_LEFT,     0,  0, mark_peak_reserved),
 };
 
 PLIM_GETTER(live_where, plim_live_stack, plim_cell_text(*r->where ? r->where : "(not recorded)"))
@@ -62,9 +62,9 @@ PLIM_GETTER(live_bytes, plim_live_stack, plim_cell_u64(PLIM_CELL_BYTES, r->bytes
 
 static const plim_column live_columns[] = {
     /* name    title     in            align       least drop get */
-    {"where",  "where",  PLIM_IN_BOTH, PLIM_CUT_HEAD, 16, 0, live_where},
-    {"blocks", "blocks", PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, live_blocks},
-    {"bytes",  "bytes",  PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, live_bytes},
+    PLIM_COLUMN("where",  "where",  PLIM_IN_BOTH, PLIM_CUT_HEAD, 16, 0, live_where),
+    PLIM_COLUMN("blocks", "blocks", PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, live_blocks),
+    PLIM_COLUMN("bytes",  "bytes",  PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, live_bytes),
 };
 
 PLIM_GETTER(held_pool, plim_held_segment, plim_cell_text(r->small ? "small" : "large"))
@@ -80,15 +80,15 @@ PLIM_GETTER(held_largest, plim_held_segment, plim_cell_u64(PLIM_CELL_BYTES, r->l
 
 static const plim_column held_columns[] = {
     /* name        title       in            align       least drop get */
-    {"pool",       "pool",     PLIM_IN_BOTH, PLIM_LEFT,  0, 0, held_pool},
-    {"stream",     "stream",   PLIM_IN_BOTH, PLIM_RIGHT, 0, 4, held_stream},
-    {"expandable", "",         PLIM_IN_DATA, PLIM_LEFT,  0, 0, held_expandable},
-    {"bytes",      "segment",  PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, held_bytes},
-    {"allocated",  "in use",   PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, held_used},
-    {"rounding",   "rounding", PLIM_IN_BOTH, PLIM_RIGHT, 0, 3, held_rounding},
-    {"free",       "free",     PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, held_free},
-    {"pieces",     "pieces",   PLIM_IN_BOTH, PLIM_RIGHT, 0, 2, held_pieces},
-    {"largest",    "largest",  PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, held_largest},
+    PLIM_COLUMN("pool",       "pool",     PLIM_IN_BOTH, PLIM_LEFT,  0, 0, held_pool),
+    PLIM_COLUMN("stream",     "stream",   PLIM_IN_BOTH, PLIM_RIGHT, 0, 4, held_stream),
+    PLIM_COLUMN("expandable", "",         PLIM_IN_DATA, PLIM_LEFT,  0, 0, held_expandable),
+    PLIM_COLUMN("bytes",      "segment",  PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, held_bytes),
+    PLIM_COLUMN("allocated",  "in use",   PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, held_used),
+    PLIM_COLUMN("rounding",   "rounding", PLIM_IN_BOTH, PLIM_RIGHT, 0, 3, held_rounding),
+    PLIM_COLUMN("free",       "free",     PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, held_free),
+    PLIM_COLUMN("pieces",     "pieces",   PLIM_IN_BOTH, PLIM_RIGHT, 0, 2, held_pieces),
+    PLIM_COLUMN("largest",    "largest",  PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, held_largest),
 };
 /* clang-format on */
 

@@ -13,14 +13,14 @@ PLIM_GETTER(serve_doc, plim_serve_row, plim_cell_text(r->doc))
 
 static const plim_column serve_columns[] = {
     /* name       title       in            align         least drop get */
-    {"part",      "part",      PLIM_IN_BOTH, PLIM_LEFT,     0,  0, serve_part},
-    {"place",     "on",        PLIM_IN_BOTH, PLIM_LEFT,     0,  3, serve_place},
-    {"bytes",     "bytes",     PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, serve_range},
-    {"low",       "",          PLIM_IN_DATA, PLIM_RIGHT,    0,  0, serve_low},
-    {"usual",     "usually",   PLIM_IN_BOTH, PLIM_RIGHT,    0,  1, serve_usual},
-    {"high",      "",          PLIM_IN_DATA, PLIM_RIGHT,    0,  0, serve_high},
-    {"certainty", "",          PLIM_IN_DATA, PLIM_LEFT,     0,  0, serve_certainty},
-    {"doc",       "",          PLIM_IN_BOTH, PLIM_CUT_TAIL, 12, 2, serve_doc},
+    PLIM_COLUMN("part",      "part",      PLIM_IN_BOTH, PLIM_LEFT,     0,  0, serve_part),
+    PLIM_COLUMN("place",     "on",        PLIM_IN_BOTH, PLIM_LEFT,     0,  3, serve_place),
+    PLIM_COLUMN("bytes",     "bytes",     PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, serve_range),
+    PLIM_COLUMN("low",       "",          PLIM_IN_DATA, PLIM_RIGHT,    0,  0, serve_low),
+    PLIM_COLUMN("usual",     "usually",   PLIM_IN_BOTH, PLIM_RIGHT,    0,  1, serve_usual),
+    PLIM_COLUMN("high",      "",          PLIM_IN_DATA, PLIM_RIGHT,    0,  0, serve_high),
+    PLIM_COLUMN("certainty", "",          PLIM_IN_DATA, PLIM_LEFT,     0,  0, serve_certainty),
+    PLIM_COLUMN("doc",       "",          PLIM_IN_BOTH, PLIM_CUT_TAIL, 12, 2, serve_doc),
 };
 /* clang-format on */
 
@@ -282,24 +282,24 @@ PLIM_GETTER(served_requests_limited, plim_serve_card, plim_cell_bool(r->requests
 
 static const plim_column served_columns[] = {
     /* name              title      in            align         least drop get */
-    {"gpu",              "card",    PLIM_IN_TEXT, PLIM_CUT_TAIL, 26, 0, served_card},
-    {"gpu",              "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, served_gpu},
-    {"gpu_bytes",        "memory",  PLIM_IN_BOTH, PLIM_RIGHT,    0,  3, served_memory},
-    {"gpu_exact",        "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, served_exact},
-    {"weights",          "weights", PLIM_IN_BOTH, PLIM_LEFT,     0,  0, served_weights},
-    {"fits",             "fits",    PLIM_IN_BOTH, PLIM_LEFT,     0,  0, served_fits},
-    {"device",           "device",  PLIM_IN_TEXT, PLIM_RIGHT,    0,  2, served_device},
-    {"device_low",       "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_low},
-    {"device",           "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_usual},
-    {"device_high",      "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_high},
-    {"longest",          "longest", PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, served_longest},
-    {"requests",         "requests", PLIM_IN_TEXT, PLIM_RIGHT,   0,  0, served_requests},
-    {"longest_sure",     "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_longest_sure},
-    {"longest_usual",    "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_longest_usual},
-    {"longest_limited",  "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, served_longest_limited},
-    {"requests_sure",    "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_requests_sure},
-    {"requests_usual",   "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_requests_usual},
-    {"requests_limited", "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, served_requests_limited},
+    PLIM_COLUMN("gpu",              "card",    PLIM_IN_TEXT, PLIM_CUT_TAIL, 26, 0, served_card),
+    PLIM_COLUMN("gpu",              "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, served_gpu),
+    PLIM_COLUMN("gpu_bytes",        "memory",  PLIM_IN_BOTH, PLIM_RIGHT,    0,  3, served_memory),
+    PLIM_COLUMN("gpu_exact",        "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, served_exact),
+    PLIM_COLUMN("weights",          "weights", PLIM_IN_BOTH, PLIM_LEFT,     0,  0, served_weights),
+    PLIM_COLUMN("fits",             "fits",    PLIM_IN_BOTH, PLIM_LEFT,     0,  0, served_fits),
+    PLIM_COLUMN("device",           "device",  PLIM_IN_TEXT, PLIM_RIGHT,    0,  2, served_device),
+    PLIM_COLUMN("device_low",       "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_low),
+    PLIM_COLUMN("device",           "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_usual),
+    PLIM_COLUMN("device_high",      "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_high),
+    PLIM_COLUMN("longest",          "longest", PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, served_longest),
+    PLIM_COLUMN("requests",         "requests", PLIM_IN_TEXT, PLIM_RIGHT,   0,  0, served_requests),
+    PLIM_COLUMN("longest_sure",     "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_longest_sure),
+    PLIM_COLUMN("longest_usual",    "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_longest_usual),
+    PLIM_COLUMN("longest_limited",  "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, served_longest_limited),
+    PLIM_COLUMN("requests_sure",    "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_requests_sure),
+    PLIM_COLUMN("requests_usual",   "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_requests_usual),
+    PLIM_COLUMN("requests_limited", "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, served_requests_limited),
 };
 /* clang-format on */
 

@@ -31,12 +31,12 @@ PLIM_GETTER(size_doc, size_row, plim_cell_text(r->dtype->doc))
 
 static const plim_column size_columns[] = {
     /* name    title    in            align       least drop get */
-    {"dtype",  "dtype", PLIM_IN_BOTH, PLIM_LEFT,     0,  0, size_dtype},
-    {"torch",  "torch", PLIM_IN_BOTH, PLIM_LEFT,     0,  1, size_torch},
-    {"bits",   "bits",  PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, size_bits},
-    {"",       "size",  PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, size_human},
-    {"bytes",  "bytes", PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, size_exact},
-    {"doc",    "",      PLIM_IN_TEXT, PLIM_CUT_TAIL, 24, 2, size_doc},
+    PLIM_COLUMN("dtype",  "dtype", PLIM_IN_BOTH, PLIM_LEFT,     0,  0, size_dtype),
+    PLIM_COLUMN("torch",  "torch", PLIM_IN_BOTH, PLIM_LEFT,     0,  1, size_torch),
+    PLIM_COLUMN("bits",   "bits",  PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, size_bits),
+    PLIM_COLUMN("",       "size",  PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, size_human),
+    PLIM_COLUMN("bytes",  "bytes", PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, size_exact),
+    PLIM_COLUMN("doc",    "",      PLIM_IN_TEXT, PLIM_CUT_TAIL, 24, 2, size_doc),
 };
 /* clang-format on */
 
@@ -76,7 +76,7 @@ static plim_status size_text(plim_page *p, const void *subject, plim_err *err)
     plim_cell shape = plim_cell_shape(a->meta.rank, a->meta.dim);
     bool si = p->style.si;
     plim_flow f = plim_flow_open(p, " ", 0);
-    plim_flow_add(&f, plim_cell_show(p, &shape));
+    plim_flow_add(&f, plim_cell_show(p, &shape, false));
     plim_flow_printf(&f, "= %s elements", plim_fmt_count(a->elements).s);
     plim_flow_end(&f);
     if (fp32->fits) {

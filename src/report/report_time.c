@@ -92,17 +92,17 @@ PLIM_GETTER(time_limit, plim_time_row, plim_cell_text(r->limit))
 
 static const plim_column time_columns[] = {
     /* name    title         in            align          least drop get */
-    {"layer",   "layer",     PLIM_IN_BOTH, PLIM_CUT_HEAD, 14,   0,   time_layer},
-    {"op",      "op",        PLIM_IN_BOTH, PLIM_CUT_TAIL, 12,   5,   time_op},
-    {"phase",   "phase",     PLIM_IN_BOTH, PLIM_LEFT,     0,    1,   time_phase},
-    {"work",    "work",      PLIM_IN_DATA, PLIM_LEFT,     0,    4,   time_work},
-    {"dtype",   "dtype",     PLIM_IN_DATA, PLIM_LEFT,     0,    4,   time_dtype},
-    {"macs",    "",          PLIM_IN_DATA, PLIM_RIGHT,    0,    3,   time_macs},
-    {"",        "MACs",      PLIM_IN_TEXT, PLIM_RIGHT,    0,    3,   time_macs_text},
-    {"bytes",   "moved",     PLIM_IN_BOTH, PLIM_RIGHT,    0,    2,   time_bytes},
-    {"kernels", "",          PLIM_IN_DATA, PLIM_RIGHT,    0,    6,   time_kernels},
-    {"ms",      "ms",        PLIM_IN_BOTH, PLIM_RIGHT,    0,    0,   time_ms},
-    {"limit",   "limited by",PLIM_IN_BOTH, PLIM_LEFT,     0,    1,   time_limit},
+    PLIM_COLUMN("layer",   "layer",     PLIM_IN_BOTH, PLIM_CUT_HEAD, 14,   0,   time_layer),
+    PLIM_COLUMN("op",      "op",        PLIM_IN_BOTH, PLIM_CUT_TAIL, 12,   5,   time_op),
+    PLIM_COLUMN("phase",   "phase",     PLIM_IN_BOTH, PLIM_LEFT,     0,    1,   time_phase),
+    PLIM_COLUMN("work",    "work",      PLIM_IN_DATA, PLIM_LEFT,     0,    4,   time_work),
+    PLIM_COLUMN("dtype",   "dtype",     PLIM_IN_DATA, PLIM_LEFT,     0,    4,   time_dtype),
+    PLIM_COLUMN("macs",    "",          PLIM_IN_DATA, PLIM_RIGHT,    0,    3,   time_macs),
+    PLIM_COLUMN("",        "MACs",      PLIM_IN_TEXT, PLIM_RIGHT,    0,    3,   time_macs_text),
+    PLIM_COLUMN("bytes",   "moved",     PLIM_IN_BOTH, PLIM_RIGHT,    0,    2,   time_bytes),
+    PLIM_COLUMN("kernels", "",          PLIM_IN_DATA, PLIM_RIGHT,    0,    6,   time_kernels),
+    PLIM_COLUMN("ms",      "ms",        PLIM_IN_BOTH, PLIM_RIGHT,    0,    0,   time_ms),
+    PLIM_COLUMN("limit",   "limited by",PLIM_IN_BOTH, PLIM_LEFT,     0,    1,   time_limit),
 };
 /* clang-format on */
 enum { TIME_OF_CARD = 2 }; /* the last columns of the text */

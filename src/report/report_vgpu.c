@@ -27,15 +27,15 @@ PLIM_GETTER(phase_step, plim_phase_row, plim_cell_int(PLIM_MAX(r->step, 0)))
 
 static const plim_column phase_columns[] = {
     /* name            title            in            align       least drop get */
-    {"step",           "step",          PLIM_IN_TEXT, PLIM_RIGHT, 0, 2, phase_step_text},
-    {"step",           "",              PLIM_IN_DATA, PLIM_RIGHT, 0, 0, phase_step},
-    {"phase",          "phase",         PLIM_IN_BOTH, PLIM_LEFT,  0, 0, plim_phase_get_phase},
-    {"requested",      "",              PLIM_IN_DATA, PLIM_RIGHT, 0, 0, plim_phase_get_requested},
-    {"allocated",      "allocated",     PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, plim_phase_get_allocated},
-    {"reserved",       "reserved",      PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, plim_phase_get_reserved},
-    {"peak_requested", "",              PLIM_IN_DATA, PLIM_RIGHT, 0, 0, plim_phase_get_peak_requested},
-    {"peak_allocated", "peak allocated", PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, plim_phase_get_peak_allocated},
-    {"peak_reserved",  "",              PLIM_IN_DATA, PLIM_RIGHT, 0, 0, plim_phase_get_peak_reserved},
+    PLIM_COLUMN("step",           "step",          PLIM_IN_TEXT, PLIM_RIGHT, 0, 2, phase_step_text),
+    PLIM_COLUMN("step",           "",              PLIM_IN_DATA, PLIM_RIGHT, 0, 0, phase_step),
+    PLIM_COLUMN("phase",          "phase",         PLIM_IN_BOTH, PLIM_LEFT,  0, 0, plim_phase_get_phase),
+    PLIM_COLUMN("requested",      "",              PLIM_IN_DATA, PLIM_RIGHT, 0, 0, plim_phase_get_requested),
+    PLIM_COLUMN("allocated",      "allocated",     PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, plim_phase_get_allocated),
+    PLIM_COLUMN("reserved",       "reserved",      PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, plim_phase_get_reserved),
+    PLIM_COLUMN("peak_requested", "",              PLIM_IN_DATA, PLIM_RIGHT, 0, 0, plim_phase_get_peak_requested),
+    PLIM_COLUMN("peak_allocated", "peak allocated", PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, plim_phase_get_peak_allocated),
+    PLIM_COLUMN("peak_reserved",  "",              PLIM_IN_DATA, PLIM_RIGHT, 0, 0, plim_phase_get_peak_reserved),
 };
 /* clang-format on */
 
@@ -134,19 +134,19 @@ PLIM_GETTER(verdict_get_oom, plim_vgpu_verdict, verdict_text(r->oom_text))
 
 static const plim_column verdict_columns[] = {
     /* name            title             in            align         least drop get */
-    {"gpu",            "card",           PLIM_IN_TEXT, PLIM_CUT_TAIL, 26, 0, verdict_get_card},
-    {"gpu",            "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, verdict_get_gpu},
-    {"gpu_bytes",      "memory",         PLIM_IN_BOTH, PLIM_RIGHT,    0,  3, verdict_get_bytes},
-    {"fits",           "fits",           PLIM_IN_BOTH, PLIM_LEFT,     0,  0, verdict_get_fits},
-    {"peak_allocated", "peak allocated", PLIM_IN_BOTH, PLIM_RIGHT,    0,  4, verdict_get_allocated},
-    {"peak_reserved",  "reserved",       PLIM_IN_BOTH, PLIM_RIGHT,    0,  2, verdict_get_reserved},
-    {"device",         "device",         PLIM_IN_TEXT, PLIM_RIGHT,    0,  5, verdict_get_device},
-    {"device_low",     "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, verdict_get_low},
-    {"device_high",    "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, verdict_get_high},
-    {"oom_line",       "out of memory at", PLIM_IN_TEXT, PLIM_CUT_HEAD, 16, 0, verdict_get_where},
-    {"oom_line",       "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, verdict_get_line},
-    {"oom_text",       "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, verdict_get_oom},
-    {"growth_step",    "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, verdict_get_growth},
+    PLIM_COLUMN("gpu",            "card",           PLIM_IN_TEXT, PLIM_CUT_TAIL, 26, 0, verdict_get_card),
+    PLIM_COLUMN("gpu",            "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, verdict_get_gpu),
+    PLIM_COLUMN("gpu_bytes",      "memory",         PLIM_IN_BOTH, PLIM_RIGHT,    0,  3, verdict_get_bytes),
+    PLIM_COLUMN("fits",           "fits",           PLIM_IN_BOTH, PLIM_LEFT,     0,  0, verdict_get_fits),
+    PLIM_COLUMN("peak_allocated", "peak allocated", PLIM_IN_BOTH, PLIM_RIGHT,    0,  4, verdict_get_allocated),
+    PLIM_COLUMN("peak_reserved",  "reserved",       PLIM_IN_BOTH, PLIM_RIGHT,    0,  2, verdict_get_reserved),
+    PLIM_COLUMN("device",         "device",         PLIM_IN_TEXT, PLIM_RIGHT,    0,  5, verdict_get_device),
+    PLIM_COLUMN("device_low",     "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, verdict_get_low),
+    PLIM_COLUMN("device_high",    "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, verdict_get_high),
+    PLIM_COLUMN("oom_line",       "out of memory at", PLIM_IN_TEXT, PLIM_CUT_HEAD, 16, 0, verdict_get_where),
+    PLIM_COLUMN("oom_line",       "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, verdict_get_line),
+    PLIM_COLUMN("oom_text",       "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, verdict_get_oom),
+    PLIM_COLUMN("growth_step",    "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, verdict_get_growth),
 };
 /* clang-format on */
 
@@ -334,12 +334,12 @@ PLIM_GETTER(attempt_reserved, plim_vgpu_attempt, plim_cell_u64(PLIM_CELL_BYTES, 
 
 static const plim_column attempt_columns[] = {
     /* name            title               in            align         least drop get */
-    {"oom_line",       "out of memory at", PLIM_IN_TEXT, PLIM_CUT_HEAD, 16, 0, attempt_where},
-    {"oom_line",       "",                 PLIM_IN_DATA, PLIM_LEFT,     0,  0, attempt_line},
-    {"oom_bytes",      "requested there",  PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, attempt_tried},
-    {"peak_requested", "",                 PLIM_IN_DATA, PLIM_RIGHT,    0,  0, attempt_requested},
-    {"peak_allocated", "peak allocated",   PLIM_IN_BOTH, PLIM_RIGHT,    0,  1, attempt_allocated},
-    {"peak_reserved",  "reserved",         PLIM_IN_BOTH, PLIM_RIGHT,    0,  2, attempt_reserved},
+    PLIM_COLUMN("oom_line",       "out of memory at", PLIM_IN_TEXT, PLIM_CUT_HEAD, 16, 0, attempt_where),
+    PLIM_COLUMN("oom_line",       "",                 PLIM_IN_DATA, PLIM_LEFT,     0,  0, attempt_line),
+    PLIM_COLUMN("oom_bytes",      "requested there",  PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, attempt_tried),
+    PLIM_COLUMN("peak_requested", "",                 PLIM_IN_DATA, PLIM_RIGHT,    0,  0, attempt_requested),
+    PLIM_COLUMN("peak_allocated", "peak allocated",   PLIM_IN_BOTH, PLIM_RIGHT,    0,  1, attempt_allocated),
+    PLIM_COLUMN("peak_reserved",  "reserved",         PLIM_IN_BOTH, PLIM_RIGHT,    0,  2, attempt_reserved),
 };
 /* clang-format on */
 

@@ -1,223 +1,8 @@
-/* rows.c -- renders a list of rows as text, JSON and CSV: see report.h. */
+/* rows.c -- renders a list of rows as text and CSV: see report.h. */
 #include "report/report.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-/* ---- cells --------------------------------------------------------------- */
-
-plim_cell plim_cell_text(const char *z)
-{
-    return (plim_cell){.kind = PLIM_CELL_TEXT, .text = z ? z : ""};
-}
-
-plim_cell plim_cell_u64(plim_cell_kind kind, uint64_t n)
-{
-    return (plim_cell){.kind = kind, .n = n};
-}
-
-plim_cell plim_cell_known(plim_cell_kind kind, uint64_t n)
-{
-    return plim_cell_u64(n ? kind : PLIM_CELL_UNKNOWN, n);
-}
-
-plim_cell plim_cell_card(uint64_t bytes, bool exact)
-{
-    plim_cell c = plim_cell_known(PLIM_CELL_BYTES, bytes);
-    c.mark = exact || !bytes ? NULL : "~";
-    return c;
-}
-
-plim_cell plim_cell_bytes_if(bool known, uint64_t n)
-{
-    return plim_cell_u64(known ? PLIM_CELL_BYTES : PLIM_CELL_UNKNOWN, n);
-}
-
-plim_cell plim_cell_int(int64_t v)
-{
-    uint64_t n = v < 0 ? -(uint64_t)v : (uint64_t)v;
-    return (plim_cell){.kind = PLIM_CELL_INT, .n = n, .negative = v < 0};
-}
-
-plim_cell plim_cell_delta(uint64_t a, uint64_t b)
-{
-    return (plim_cell){.kind = PLIM_CELL_DELTA, .n = a < b ? b - a : a - b, .negative = a < b};
-}
-
-plim_cell plim_cell_range(uint64_t low, uint64_t high)
-{
-    return (plim_cell){.kind = PLIM_CELL_RANGE, .n = low, .high = high};
-}
-
-plim_cell plim_cell_bool(bool v) { return (plim_cell){.kind = PLIM_CELL_BOOL, .n = v}; }
-
-plim_cell plim_cell_rate(double v)
-{
-    return (plim_cell){.kind = v > 0 ? PLIM_CELL_REAL : PLIM_CELL_UNKNOWN, .real = v};
-}
-
-plim_cell plim_cell_digits(double v)
-{
-    return (plim_cell){.kind = v > 0 ? PLIM_CELL_DIGITS : PLIM_CELL_UNKNOWN, .real = v};
-}
-
-plim_cell plim_cell_ms(double ms)
-{
-    return (plim_cell){.kind = ms > 0 ? PLIM_CELL_MS : PLIM_CELL_UNKNOWN, .real = ms};
-}
-
-plim_cell plim_cell_shape(int rank, const int64_t *dim)
-{
-    return (plim_cell){.kind = PLIM_CELL_SHAPE, .dim = dim, .rank = PLIM_MIN(rank, 8)};
-}
-
-/* "32x3x224x224", "()" for a scalar: the notation that plim_parse_shape reads. */
-static plim_str cell_shape(plim_page *p, const plim_cell *c)
-{
-    plim_buf b;
-    plim_buf_init(&b, &p->arena);
-    for (int i = 0; i < c->rank; i++)
-        plim_buf_printf(&b, "%s%" PRId64, i ? "x" : "", c->dim[i]);
-    p->buf.bad |= b.bad;
-    return c->rank < 0 ? PLIM_STR("-") : c->rank ? plim_buf_str(&b) : PLIM_STR("()");
-}
-
-static plim_text cell_tenths(uint64_t n)
-{
-    plim_text t;
-    snprintf(t.s, sizeof t.s, "%" PRIu64 ".%" PRIu64, n / 10, n % 10);
-    return t;
-}
-
-/* "≈ 41 ms", "≈ 1.2 s". */
-static plim_str cell_ms(plim_page *p, double ms)
-{
-    bool seconds = ms >= 1000;
-    return plim_arena_printf(&p->arena, "%s %s %s", plim_page_glyph(p, "\xe2\x89\x88", "~"),
-                             plim_fmt_digits(seconds ? ms / 1000 : ms).s,
-                             seconds ? "s" : "ms");
-}
-
-/* tight: rounds long counts, which make the table too wide. */
-static plim_text cell_number(const plim_page *p, const plim_cell *c, bool tight)
-{
-    enum { LONG_COUNT = 1000000 };
-    switch (c->kind) {
-    case PLIM_CELL_BYTES:
-    case PLIM_CELL_DELTA: return plim_page_bytes(p, c->n);
-    case PLIM_CELL_METRIC: return plim_fmt_metric(c->n);
-    case PLIM_CELL_REAL: return plim_fmt_fixed(c->real, 1);
-    case PLIM_CELL_DIGITS: return plim_fmt_digits(c->real);
-    case PLIM_CELL_TENTHS: return cell_tenths(c->n);
-    default: return tight && c->n >= LONG_COUNT ? plim_fmt_metric(c->n) : plim_fmt_count(c->n);
-    }
-}
-
-static plim_str cell_show(plim_page *p, const plim_cell *c, bool tight)
-{
-    const char *sign = c->negative ? "-" : c->kind == PLIM_CELL_DELTA && c->n ? "+" : "";
-    plim_str s;
-    switch (c->kind) {
-    case PLIM_CELL_UNKNOWN: p->unknowns = true; return PLIM_STR("-");
-    case PLIM_CELL_TEXT: s = plim_page_clean(p, c->text); break;
-    case PLIM_CELL_RANGE: s = plim_page_range(p, c->n, c->high); break;
-    case PLIM_CELL_SHAPE: s = cell_shape(p, c); break;
-    case PLIM_CELL_MS: s = cell_ms(p, c->real); break;
-    case PLIM_CELL_BOOL: s = plim_str_of(c->n ? "yes" : "no"); break;
-    default: s = plim_arena_printf(&p->arena, "%s%s", sign, cell_number(p, c, tight).s);
-    }
-    if (c->mark && s.p)
-        s = plim_arena_printf(&p->arena, "%s%.*s", c->mark, PLIM_STR_ARG(s));
-    p->buf.bad |= !s.p;
-    return s.p ? s : PLIM_STR("");
-}
-
-plim_str plim_cell_show(plim_page *p, const plim_cell *c) { return cell_show(p, c, false); }
-
-static void cell_json(plim_jw *w, const plim_cell *c)
-{
-    switch (c->kind) {
-    case PLIM_CELL_TEXT: plim_jw_cstr(w, c->text); break;
-    case PLIM_CELL_BYTES:
-    case PLIM_CELL_COUNT:
-    case PLIM_CELL_METRIC: plim_jw_u64(w, c->n); break;
-    case PLIM_CELL_INT: plim_jw_i64(w, (int64_t)(c->negative ? -c->n : c->n)); break;
-    case PLIM_CELL_BOOL: plim_jw_bool(w, c->n); break;
-    case PLIM_CELL_REAL:
-    case PLIM_CELL_DIGITS:
-    case PLIM_CELL_MS: plim_jw_f64(w, c->real); break;
-    case PLIM_CELL_TENTHS: plim_jw_f64(w, (double)c->n / 10); break;
-    case PLIM_CELL_SHAPE:
-        if (c->rank < 0) {
-            plim_jw_null(w);
-            break;
-        }
-        plim_jw_array(w);
-        for (int i = 0; i < c->rank; i++)
-            plim_jw_i64(w, c->dim[i]);
-        plim_jw_end(w);
-        break;
-    default: plim_jw_null(w);
-    }
-}
-
-/* Would a spreadsheet run the text?  Blanks before it, which may have been tabs or line ends, do not keep
- * it from that; the wide forms count in some languages.
- * src: OWASP, "CSV Injection" */
-static bool csv_is_formula(plim_str s)
-{
-    static const char *const starts[] = {
-        "=", "+", "-", "@", "\xef\xbc\x9d", "\xef\xbc\x8b", "\xef\xbc\x8d", "\xef\xbc\xa0"};
-    while (s.n && *s.p == ' ')
-        s = (plim_str){s.p + 1, s.n - 1};
-    for (size_t i = 0; i < PLIM_COUNT(starts); i++)
-        if (plim_str_starts(s, starts[i]))
-            return true;
-    return false;
-}
-
-/* Quotes text that contains a comma, a quote or a line end; quotes within it are doubled.
- * src: RFC 4180 section 2 */
-static void csv_text(plim_page *p, plim_str s)
-{
-    const char *mark = csv_is_formula(s) ? "'" : "";
-    bool plain = true;
-    for (size_t i = 0; i < s.n; i++)
-        plain = plain && s.p[i] != ',' && s.p[i] != '"';
-    if (plain) {
-        plim_page_puts(p, mark);
-        plim_buf_add(&p->buf, s);
-        return;
-    }
-    plim_page_puts(p, "\"");
-    plim_page_puts(p, mark);
-    for (size_t i = 0; i < s.n; i++)
-        plim_buf_repeat(&p->buf, s.p[i] == '"' ? "\"\"" : (char[2]){s.p[i], 0}, 1);
-    plim_page_puts(p, "\"");
-}
-
-static void cell_csv(plim_page *p, const plim_cell *c)
-{
-    switch (c->kind) {
-    case PLIM_CELL_TEXT: csv_text(p, plim_page_clean(p, c->text)); break;
-    case PLIM_CELL_SHAPE:
-        if (c->rank >= 0)
-            plim_buf_add(&p->buf, cell_shape(p, c));
-        break;
-    case PLIM_CELL_BYTES:
-    case PLIM_CELL_COUNT:
-    case PLIM_CELL_METRIC:
-    case PLIM_CELL_INT:
-        plim_buf_printf(&p->buf, "%s%" PRIu64, c->negative ? "-" : "", c->n);
-        break;
-    case PLIM_CELL_BOOL: plim_page_puts(p, c->n ? "true" : "false"); break;
-    case PLIM_CELL_REAL:
-    case PLIM_CELL_DIGITS:
-    case PLIM_CELL_MS: plim_page_puts(p, plim_fmt_fixed(c->real, 6).s); break;
-    case PLIM_CELL_TENTHS: plim_page_puts(p, cell_tenths(c->n).s); break;
-    default: break;
-    }
-}
 
 /* ---- choice of columns --------------------------------------------------- */
 
@@ -229,7 +14,7 @@ typedef struct rows_pick {
 static const plim_column *rows_find(const plim_rows *r, plim_str name, uint8_t in)
 {
     for (size_t i = 0; i < r->n_columns; i++)
-        if ((r->columns[i].in & in) && plim_str_is(name, r->columns[i].name))
+        if ((plim_column_in(&r->columns[i]) & in) && plim_str_is(name, r->columns[i].name))
             return &r->columns[i];
     return NULL;
 }
@@ -243,7 +28,7 @@ static plim_status rows_no_column(const plim_rows *r, plim_str name, uint8_t in,
     for (size_t i = 0; i < r->n_columns; i++) {
         const plim_column *c = &r->columns[i];
         size_t len = strlen(c->name);
-        if (!(c->in & in) || len + 2 > sizeof all - n)
+        if (!(plim_column_in(c) & in) || len + 2 > sizeof all - n)
             continue;
         if (n)
             all[n++] = ',';
@@ -254,6 +39,24 @@ static plim_status rows_no_column(const plim_rows *r, plim_str name, uint8_t in,
                      (int)PLIM_MIN(name.n, SHOWN), name.p, (int)n, all);
 }
 
+/* Is the name in a list such as "type,shape"?  NULL is an empty one. */
+static bool is_listed(const char *list, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *z = list; z; z = strchr(z, ',') ? strchr(z, ',') + 1 : NULL)
+        if (strcspn(z, ",") == n && !memcmp(z, name, n))
+            return true;
+    return false;
+}
+
+/* Is the column shown where none is named? */
+static bool is_default(const plim_rows *r, const plim_column *c, uint8_t in)
+{
+    return (plim_column_in(c) & in) &&
+           (in == PLIM_IN_DATA ||
+            (c->drop != PLIM_ON_REQUEST && !is_listed(r->hidden, c->name)));
+}
+
 /* The columns that `only` names, else the default ones of this rendering. */
 static plim_status rows_choose(const plim_rows *r, uint8_t in, rows_pick *pick, plim_err *err)
 {
@@ -261,7 +64,7 @@ static plim_status rows_choose(const plim_rows *r, uint8_t in, rows_pick *pick, 
     if (!r->only || !*r->only) {
         for (size_t i = 0; i < r->n_columns; i++) {
             const plim_column *c = &r->columns[i];
-            if ((c->in & in) && (in == PLIM_IN_DATA || c->drop != PLIM_ON_REQUEST))
+            if (is_default(r, c, in))
                 pick->column[pick->n++] = c;
         }
         return PLIM_OK;
@@ -279,13 +82,6 @@ static plim_status rows_choose(const plim_rows *r, uint8_t in, rows_pick *pick, 
         z += name.n + (z[name.n] == ',');
     }
     return PLIM_OK;
-}
-
-static const void *rows_at(const plim_rows *r, uint64_t i)
-{
-    if (!r->size)
-        return ((const void *const *)r->items)[i];
-    return (const char *)r->items + i * r->size;
 }
 
 /* ---- order --------------------------------------------------------------- */
@@ -327,7 +123,7 @@ static plim_status sort_rows(plim_page *p, plim_rows *r, const char *column, boo
     if (!keys || !items)
         return plim_oom(err);
     for (uint64_t i = 0; i < r->n; i++) {
-        keys[i] = (rows_key){c->get(rows_at(r, i)), i};
+        keys[i] = (rows_key){plim_column_cell(c, plim_rows_at(r, i)), i};
         if (least_first) /* numbers only */
             keys[i].cell.real = -keys[i].cell.real;
         if (keys[i].cell.kind == PLIM_CELL_SHAPE)
@@ -382,8 +178,8 @@ static bool rows_fill(plim_page *p, const plim_rows *r, const rows_pick *pick, b
         g->cells[k] = plim_str_of(pick->column[k]->title);
         g->width[k] = plim_text_width(g->cells[k]);
         for (uint64_t i = 0; i < r->n; i++) {
-            plim_cell c = pick->column[k]->get(rows_at(r, i));
-            plim_str s = cell_show(p, &c, tight);
+            plim_cell c = plim_column_cell(pick->column[k], plim_rows_at(r, i));
+            plim_str s = plim_cell_show(p, &c, tight);
             g->cells[(i + 1) * pick->n + k] = s;
             g->width[k] = PLIM_MAX(g->width[k], plim_text_width(s));
         }
@@ -391,6 +187,13 @@ static bool rows_fill(plim_page *p, const plim_rows *r, const rows_pick *pick, b
     return true;
 }
 
+/* Text stands to the left, numbers to the right, where nothing else is said. */
+static plim_align column_align(const plim_column *c)
+{
+    bool word = c->kind >= PLIM_KIND_CATEGORY && c->kind <= PLIM_KIND_SHAPE;
+    bool left = word || c->kind == PLIM_KIND_TEXT || c->kind == PLIM_KIND_CARD;
+    return c->align ? (plim_align)c->align : left ? PLIM_LEFT : PLIM_RIGHT;
+}
 static bool column_shrinks(const plim_column *c) { return c->align >= PLIM_CUT_TAIL; }
 static uint32_t column_least(const plim_column *c, uint32_t width)
 {
@@ -475,14 +278,14 @@ static void rows_line(plim_page *p, const rows_pick *pick, const rows_grid *g,
                          ? plim_page_cut(p, cells[k], g->width[k], c->align == PLIM_CUT_HEAD)
                          : cells[k];
         uint64_t pad = g->width[k] - PLIM_MIN(g->width[k], plim_text_width(s));
-        if (c->align == PLIM_RIGHT)
+        if (column_align(c) == PLIM_RIGHT)
             owed += pad;
         if (s.n) {
             plim_buf_repeat(&p->buf, " ", owed);
             plim_buf_add(&p->buf, s);
             owed = 0;
         }
-        owed += (c->align == PLIM_RIGHT ? 0 : pad) + 2;
+        owed += (column_align(c) == PLIM_RIGHT ? 0 : pad) + 2;
     }
     plim_page_puts(p, "\n");
 }
@@ -510,7 +313,7 @@ plim_status plim_rows_text(plim_page *p, const plim_rows *r, uint32_t indent, pl
     return PLIM_OK;
 }
 
-/* ---- data ---------------------------------------------------------------- */
+/* ---- the rest ------------------------------------------------------------ */
 
 plim_status plim_report_table(plim_page *p, const char *title, plim_rows rows, plim_err *err)
 {
@@ -536,33 +339,11 @@ plim_status plim_rows_csv(plim_page *p, const plim_rows *r, plim_err *err)
     plim_page_puts(p, "\n");
     for (uint64_t i = 0; i < r->n; i++) {
         for (size_t k = 0; k < pick.n; k++) {
-            plim_cell c = pick.column[k]->get(rows_at(r, i));
+            plim_cell c = plim_column_cell(pick.column[k], plim_rows_at(r, i));
             plim_page_puts(p, k ? "," : "");
-            cell_csv(p, &c);
+            plim_cell_csv(p, &c);
         }
         plim_page_puts(p, "\n");
     }
     return PLIM_OK;
-}
-
-void plim_rows_json_item(plim_jw *w, const plim_rows *r, uint64_t i)
-{
-    plim_jw_object(w);
-    for (size_t k = 0; k < r->n_columns; k++) {
-        if (!(r->columns[k].in & PLIM_IN_DATA))
-            continue;
-        plim_cell c = r->columns[k].get(rows_at(r, i));
-        plim_jw_key(w, r->columns[k].name);
-        cell_json(w, &c);
-    }
-    plim_jw_end(w);
-}
-
-void plim_rows_json(plim_jw *w, const char *key, const plim_rows *r)
-{
-    plim_jw_key(w, key);
-    plim_jw_array(w);
-    for (uint64_t i = 0; i < r->n; i++)
-        plim_rows_json_item(w, r, i);
-    plim_jw_end(w);
 }

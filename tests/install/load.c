@@ -30,6 +30,6 @@ int main(int argc, char **argv)
     if (own_plim_model_open("resnet18", &model, &err) || own_plim_settings_new(&s, &err) ||
         own_plim_settings_set(s, "gpu", "t4", &err) || own_plim_fit_run(model, s, &fit, &err))
         return fprintf(stderr, "%s\n", err.msg), 1;
-    printf("%s: batch %lld\n", fit->rows[0]->gpu, (long long)fit->rows[0]->batch);
+    printf("%s: batch %lld\n", fit->cards[0]->gpu, (long long)fit->cards[0]->batch);
     return 0;
 }

@@ -87,8 +87,8 @@ static void test_property(void **state)
         asked_set(s, "gpu", gpu.name);
         if (fit(model, s, &f, &err))
             fail_msg("%s on %s: %s", model, gpu.name, err.msg);
-        assert_int_equal(f->n, 1);
-        check_row(model, s, f->rows[0]);
+        assert_int_equal(f->n_cards, 1);
+        check_row(model, s, f->cards[0]);
         plim_fit_free(f);
         plim_settings_free(s);
     }
@@ -103,18 +103,18 @@ static void test_all_is_each(void **state)
     plim_fit *all = NULL, *named = NULL;
     if (fit("resnet18", s, &all, &err))
         fail_msg("%s", err.msg);
-    assert_int_equal(all->n, plim_registry_count(PLIM_REG_GPUS));
+    assert_int_equal(all->n_cards, plim_registry_count(PLIM_REG_GPUS));
     asked_set(s, "gpu", "all");
     if (fit("resnet18", s, &named, &err))
         fail_msg("%s", err.msg);
-    assert_int_equal(named->n, all->n);
-    for (uint32_t i = 0; i < all->n; i++) {
-        assert_string_equal(named->rows[i]->gpu, all->rows[i]->gpu);
-        assert_int_equal(named->rows[i]->batch, all->rows[i]->batch);
+    assert_int_equal(named->n_cards, all->n_cards);
+    for (uint32_t i = 0; i < all->n_cards; i++) {
+        assert_string_equal(named->cards[i]->gpu, all->cards[i]->gpu);
+        assert_int_equal(named->cards[i]->batch, all->cards[i]->batch);
     }
     plim_fit_free(named);
-    for (uint32_t i = 0; i < all->n; i++) {
-        const plim_fit_row *r = all->rows[i];
+    for (uint32_t i = 0; i < all->n_cards; i++) {
+        const plim_fit_row *r = all->cards[i];
         CHECK(r->gpu, r->batch || r->gpu_bytes < 2ull << 30);
         if (i % 16 == 0)
             check_row("resnet18", s, r);
@@ -129,14 +129,14 @@ static void test_own_card(void **state)
     plim_settings *s = asked_settings("vram=6GiB");
     plim_fit *f = NULL;
     assert_int_equal(fit("resnet18", s, &f, NULL), PLIM_OK);
-    assert_int_equal(f->n, 1);
-    CHECK("its size is ours", f->rows[0]->gpu_bytes == 6ull << 30 && f->rows[0]->gpu_exact);
-    CHECK("something fits", f->rows[0]->batch > 1);
+    assert_int_equal(f->n_cards, 1);
+    CHECK("its size is ours", f->cards[0]->gpu_bytes == 6ull << 30 && f->cards[0]->gpu_exact);
+    CHECK("something fits", f->cards[0]->batch > 1);
     plim_fit_free(f);
     asked_set(s, "vram", "2MiB");
     f = NULL;
     assert_int_equal(fit("resnet18", s, &f, NULL), PLIM_OK);
-    assert_int_equal(f->rows[0]->batch, 0);
+    assert_int_equal(f->cards[0]->batch, 0);
     plim_fit_free(f);
     plim_settings_free(s);
 }
@@ -167,12 +167,12 @@ static void test_explain(void **state)
     plim_model *m = asked_model("vgg16");
     plim_batches *b = NULL;
     assert_int_equal(plim_batches_run(m, s, &b, NULL), PLIM_OK);
-    assert_int_equal(b->rows[0]->batch, 1);
-    assert_int_equal(b->rows[b->n - 1]->batch, 64);
+    assert_int_equal(b->batches[0]->batch, 1);
+    assert_int_equal(b->batches[b->n_batches - 1]->batch, 64);
     CHECK("the line goes through the last",
-          b->rows[b->n - 1]->line == b->rows[b->n - 1]->peak_requested);
-    for (uint32_t i = b->n - 3; i < b->n; i++)
-        CHECK("a straight line", b->rows[i]->line == b->rows[i]->peak_requested);
+          b->batches[b->n_batches - 1]->line == b->batches[b->n_batches - 1]->peak_requested);
+    for (uint32_t i = b->n_batches - 3; i < b->n_batches; i++)
+        CHECK("a straight line", b->batches[i]->line == b->batches[i]->peak_requested);
     CHECK("the model itself", b->fixed >= 138357544ull * 4);
     plim_batches_free(b);
     plim_settings_free(s);
@@ -194,8 +194,8 @@ static void test_speed(void **state)
     plim_fit *f = NULL;
     int known = 0;
     assert_int_equal(fit("resnet18", s, &f, NULL), PLIM_OK);
-    for (uint32_t i = 0; i < f->n; i += 5) {
-        const plim_fit_row *r = f->rows[i];
+    for (uint32_t i = 0; i < f->n_cards; i += 5) {
+        const plim_fit_row *r = f->cards[i];
         if (!r->batch)
             continue;
         plim_estimate *e = estimate_on("resnet18", s, r->gpu, r->batch);
@@ -218,9 +218,9 @@ static void test_cards(void **state)
     plim_cards *c = NULL;
     bool seen[3] = {false};
     assert_int_equal(plim_cards_run(m, s, &c, NULL), PLIM_OK);
-    assert_int_equal(c->n, plim_registry_count(PLIM_REG_GPUS));
-    for (uint32_t i = 0; i < c->n; i++) {
-        const plim_card_row *r = c->rows[i];
+    assert_int_equal(c->n_cards, plim_registry_count(PLIM_REG_GPUS));
+    for (uint32_t i = 0; i < c->n_cards; i++) {
+        const plim_card_row *r = c->cards[i];
         seen[r->fits + 1] = true;
         if (i % 3)
             continue;

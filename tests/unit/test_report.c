@@ -573,18 +573,54 @@ static void test_fit(void **state)
 {
     (void)state;
     static const plim_fit_row rows[] = {
-        {"NVIDIA GeForce RTX 4090", 24ull << 30, true, 231, false, 20ull << 30, 21ull << 30,
-         22ull << 30, true, 20ull << 30, 21ull << 30, 18ull << 30, 19ull << 30, 260, 594.2,
-         1599, 0, 0, true},
-        {"NVIDIA A2", 8ull << 30, false, 0, false, 9ull << 30, 10ull << 30, 11ull << 30, true,
-         9ull << 30, 10ull << 30, 9ull << 30, 10ull << 30, 1, 0, 0, 0, 0, false},
-        {"Other", 192ull << 30, true, 1024, true, 9ull << 30, 9ull << 30, 9ull << 30, false,
-         9ull << 30, 9ull << 30, 9ull << 30, 9ull << 30, 1024, 0, 0, 0, 0, true},
+        {.gpu = "NVIDIA GeForce RTX 4090",
+         .gpu_bytes = 24ull << 30,
+         .gpu_exact = true,
+         .batch = 231,
+         .reserved = 20ull << 30,
+         .device_low = 21ull << 30,
+         .device_high = 22ull << 30,
+         .context_known = true,
+         .reserved_low = 20ull << 30,
+         .reserved_high = 21ull << 30,
+         .needed_low = 18ull << 30,
+         .needed_high = 19ull << 30,
+         .batch_usual = 260,
+         .samples_per_s = 594.2,
+         .price_usd = 1599,
+         .fits = true},
+        {.gpu = "NVIDIA A2",
+         .gpu_bytes = 8ull << 30,
+         .reserved = 9ull << 30,
+         .device_low = 10ull << 30,
+         .device_high = 11ull << 30,
+         .context_known = true,
+         .reserved_low = 9ull << 30,
+         .reserved_high = 10ull << 30,
+         .needed_low = 9ull << 30,
+         .needed_high = 10ull << 30,
+         .batch_usual = 1},
+        {.gpu = "Other",
+         .gpu_bytes = 192ull << 30,
+         .gpu_exact = true,
+         .batch = 1024,
+         .limited = true,
+         .reserved = 9ull << 30,
+         .device_low = 9ull << 30,
+         .device_high = 9ull << 30,
+         .reserved_low = 9ull << 30,
+         .reserved_high = 9ull << 30,
+         .needed_low = 9ull << 30,
+         .needed_high = 9ull << 30,
+         .batch_usual = 1024,
+         .fits = true},
     };
     const plim_fit_row *list[3];
     POINT(list, rows);
-    const plim_fit f = {
-        .model = &small_model, .settings = &nothing_set, .rows = list, .n = PLIM_COUNT(list)};
+    const plim_fit f = {.model = &small_model,
+                        .settings = &nothing_set,
+                        .cards = list,
+                        .n_cards = PLIM_COUNT(list)};
     const plim_style st = {.size = sizeof(plim_style), .ascii = true};
     text t = {0};
     assert_int_equal(plim_fit_print(&f, PLIM_TEXT, &st, text_put, &t, NULL), PLIM_OK);
@@ -633,15 +669,23 @@ static void test_fit(void **state)
 static void test_batches(void **state)
 {
     (void)state;
-    static const plim_batch_row rows[] = {{1, 5 * MIB, 5 * MIB, 6 * MIB, 4 * MIB, 0},
-                                          {2, 7 * MIB, 7 * MIB, 8 * MIB, 7 * MIB + 3, 0}};
+    static const plim_batch_row rows[] = {{.batch = 1,
+                                           .peak_requested = 5 * MIB,
+                                           .line = 4 * MIB,
+                                           .peak_allocated = 5 * MIB,
+                                           .peak_reserved = 6 * MIB},
+                                          {.batch = 2,
+                                           .peak_requested = 7 * MIB,
+                                           .line = 7 * MIB + 3,
+                                           .peak_allocated = 7 * MIB,
+                                           .peak_reserved = 8 * MIB}};
     const plim_batch_row *list[2];
     POINT(list, rows);
     const plim_batches b = {.model = &small_model,
                             .fixed = MIB,
                             .per_sample = 3 * MIB,
-                            .rows = list,
-                            .n = PLIM_COUNT(list)};
+                            .batches = list,
+                            .n_batches = PLIM_COUNT(list)};
     const plim_style st = {.size = sizeof(plim_style), .ascii = true};
     text t = {0};
     assert_int_equal(plim_batches_print(&b, PLIM_TEXT, &st, text_put, &t, NULL), PLIM_OK);
@@ -671,7 +715,8 @@ static void test_knee(void **state)
                              {4, MIB, MIB, MIB, MIB, 100}};
     const plim_batch_row *list[3];
     POINT(list, rows);
-    const plim_batches b = {.model = &small_model, .rows = list, .n = PLIM_COUNT(list)};
+    const plim_batches b = {
+        .model = &small_model, .batches = list, .n_batches = PLIM_COUNT(list)};
     text t = {0};
     assert_int_equal(plim_batches_print(&b, PLIM_TEXT, NULL, text_put, &t, NULL), PLIM_OK);
     CHECK("the knee", strstr(t.p, "of the highest listed from batch 2 on,"));
@@ -1114,12 +1159,13 @@ static void test_random_tables(void **state)
         set_random(&of_settings, set);
         const plim_layers layers = {
             .model = &model[0], .settings = set, .rows = layer_at, .n = N};
-        const plim_fit fit = {.model = &model[1], .settings = set, .rows = card_at, .n = N};
+        const plim_fit fit = {
+            .model = &model[1], .settings = set, .cards = card_at, .n_cards = N};
         const plim_batches batches = {.model = &model[2],
                                       .fixed = random_bytes(&s),
                                       .per_sample = random_bytes(&s),
-                                      .rows = batch_at,
-                                      .n = N};
+                                      .batches = batch_at,
+                                      .n_batches = N};
         const plim_replay replay = {.events = random_bytes(&s),
                                     .allocation = {random_bytes(&s), random_bytes(&s),
                                                    random_bytes(&s), random_bytes(&s)},

@@ -155,9 +155,9 @@ static uint64_t check_fit(const char *model, const plim_settings *s)
     plim_model *m = asked_model(model);
     if (plim_fit_run(m, s, &f, &err))
         fail_msg("%s: %s", model, err.msg);
-    assert_int_equal(f->n, 1);
-    check_row(model, s, f->rows[0]);
-    uint64_t needed = f->rows[0]->needed_high;
+    assert_int_equal(f->n_cards, 1);
+    check_row(model, s, f->cards[0]);
+    uint64_t needed = f->cards[0]->needed_high;
     plim_fit_free(f);
     plim_model_free(m);
     return needed;

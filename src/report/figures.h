@@ -1,0 +1,124 @@
+/* figures.h -- what the rows of src/answers are in C: tables of plim_column, one for
+ * each object, which end with an empty row.
+ *
+ * A row is a figure of the answers.  From it come the field of the struct and its comment in plimsoll.h,
+ * the member of the JSON, the cell of the CSV and of the table in text, the attribute of the Python
+ * class and its docstring, and the row of docs/json.md: tools/figures.py writes those that are files.
+ * Only the value is code elsewhere; docs/adding/figure.md is an example.
+ *
+ *     OBJECT(name, Class, .doc = ...)           begins the figures of an object; REPORT: of a whole answer,
+ *     REPORT(name, Class, schema, .doc = ...)   whose struct is plim_NAME and whose class is CLASSReport
+ *     FIGURE(struct, field, KIND, ...)          a field of plim_STRUCT: a kind of kinds.def
+ *     END
+ *
+ * .doc     one line: what it is.  `.unit`: of a number that is neither bytes nor has a unit by its kind
+ * .empty   0, NULL and "" are unknown (null, None), for this reason; `.known`: a flag that must be set;
+ *          `.unless`: a text that says why this is unknown, if it is
+ * .only    a field: where it is 0 or "", the object has no such member
+ * .title   its heading in text; without one it is not in text.  `.align`, `.least`, `.drop`: its column
+ * .exact   a flag: where it is not set, "~" stands before it in text
+ *
+ * Others than FIGURE:
+ *     FIELD, INNER  in the struct only      DERIVED  in data only: .get makes the cell of the struct
+ *     SHOWN    in text only, by .get         RANGE, DELTA, CARD  in text only, made of fields
+ *     NESTED   the key of a field of a struct in the struct
+ *     GROUPED  the field is PREFIX_KEY, in an object whose members are fields of the same struct
+ *     SHAPE    `rank` and `dim`              TEXTS    strings, and how many: n_FIELD
+ *     ROWS     structs, and how many         PART, REF  a struct, a pointer to one (NULL: null)
+ *     GROUP    an object of fields of the same struct
+ *     SETTINGS those with which the answer was made, of a command */
+#ifndef PLIM_FIGURES_H
+#define PLIM_FIGURES_H
+
+#include "report/report.h"
+
+#ifndef PLIM_FIGURES_STORAGE /* shared.c has tables for other files */
+#define PLIM_FIGURES_STORAGE static
+#endif
+
+#define OBJECT(object, class, ...)                                                            \
+    PLIM_FIGURES_STORAGE const plim_column plim_##object##_figures[] = {
+#define REPORT(object, class, schema, ...) OBJECT(object, class, )
+#define END                                                                                   \
+    {                                                                                         \
+        0                                                                                     \
+    }                                                                                         \
+    }                                                                                         \
+    ;
+#define FIGURE(s, field, what, ...) NESTED(s, field, field, what, __VA_ARGS__)
+#define FIELD(s, field, what, ...)
+#define INNER(s, field, object, ...)
+#define NESTED(s, key, path, what, ...)                                                       \
+    {.name = #key, .kind = PLIM_KIND_##what, .at = PLIM_AT(s, path), __VA_ARGS__},
+#define GROUPED(s, prefix, key, what, ...) NESTED(s, key, prefix##_##key, what, __VA_ARGS__)
+#define DERIVED(s, key, what, ...) {.name = #key, .kind = PLIM_KIND_##what, __VA_ARGS__},
+#define SHOWN(s, key, ...) {.name = #key, .in = PLIM_IN_TEXT, __VA_ARGS__},
+#define RANGE(s, key, low, high, ...)                                                         \
+    {.name = #key,                                                                            \
+     .in = PLIM_IN_TEXT,                                                                      \
+     .kind = PLIM_KIND_RANGE,                                                                 \
+     .at = PLIM_AT(s, low),                                                                   \
+     .also_at = PLIM_AT(s, high),                                                             \
+     __VA_ARGS__},
+#define DELTA(s, key, from, to, ...)                                                          \
+    {.name = #key,                                                                            \
+     .in = PLIM_IN_TEXT,                                                                      \
+     .kind = PLIM_KIND_DELTA,                                                                 \
+     .at = PLIM_AT(s, from),                                                                  \
+     .also_at = PLIM_AT(s, to),                                                               \
+     __VA_ARGS__},
+#define CARD(s, field, ...)                                                                   \
+    {.name = #field,                                                                          \
+     .in = PLIM_IN_TEXT,                                                                      \
+     .kind = PLIM_KIND_CARD,                                                                  \
+     .at = PLIM_AT(s, field),                                                                 \
+     __VA_ARGS__},
+#define SHAPE(s, ...)                                                                         \
+    {.name = "shape",                                                                         \
+     .kind = PLIM_KIND_SHAPE,                                                                 \
+     .at = PLIM_AT(s, rank),                                                                  \
+     .also_at = PLIM_AT(s, dim),                                                              \
+     __VA_ARGS__},
+#define LIST_OF(s, field, what, ...)                                                          \
+    {.name = #field,                                                                          \
+     .kind = PLIM_KIND_##what,                                                                \
+     .at = PLIM_AT(s, field),                                                                 \
+     .also_at = PLIM_AT(s, n_##field),                                                        \
+     __VA_ARGS__},
+#define TEXTS(s, field, ...) LIST_OF(s, field, TEXTS, __VA_ARGS__)
+#define ROWS(s, field, object, ...)                                                           \
+    LIST_OF(s, field, ROWS, .of = plim_##object##_figures, __VA_ARGS__)
+#define PART(s, field, object, ...)                                                           \
+    {.name = #field,                                                                          \
+     .kind = PLIM_KIND_PART,                                                                  \
+     .at = PLIM_AT(s, field),                                                                 \
+     .of = plim_##object##_figures,                                                           \
+     __VA_ARGS__},
+#define REF(s, field, object, ...)                                                            \
+    {.name = #field,                                                                          \
+     .kind = PLIM_KIND_REF,                                                                   \
+     .at = PLIM_AT(s, field),                                                                 \
+     .of = plim_##object##_figures,                                                           \
+     __VA_ARGS__},
+#define GROUP(s, key, object, ...)                                                            \
+    {.name = #key,                                                                            \
+     .kind = PLIM_KIND_PART,                                                                  \
+     .at = 1,                                                                                 \
+     .of = plim_##object##_figures,                                                           \
+     __VA_ARGS__},
+#define SETTINGS(s, of_command, ...)                                                          \
+    {.name = "settings",                                                                      \
+     .kind = PLIM_KIND_SETTINGS,                                                              \
+     .at = PLIM_AT(s, settings),                                                              \
+     .command = of_command,                                                                   \
+     __VA_ARGS__},
+
+/* The rows of a list of pointers to structs with these figures. */
+#define PLIM_FIGURE_ROWS(object, list, count)                                                 \
+    (plim_rows)                                                                               \
+    {                                                                                         \
+        .columns = plim_##object##_figures,                                                   \
+        .n_columns = PLIM_COUNT(plim_##object##_figures) - 1, .items = (list), .n = (count)   \
+    }
+
+#endif

@@ -1,0 +1,337 @@
+#!/usr/bin/env python3
+"""figures.py -- what is written of the figures of the answers, from their rows.
+
+    tools/figures.py [--update]
+
+Reads src/answers/*.def, which src/report/figures.h describes, and compares with them, or with
+--update writes, what is theirs in
+
+ * include/plimsoll.h: the structs between "figures: NAMES" and "end of figures";
+ * python/plimsoll/_records.py: the classes, likewise of a .def;
+ * docs/json.md: the tables, likewise of an answer or an object.
+
+A figure without a line of doc, or a number without a unit, is an error.
+"""
+import keyword
+import pathlib
+import re
+import sys
+import textwrap
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROWS = ROOT / "src/answers"
+WIDTH = 95
+
+# ---- reading the rows ---------------------------------------------------------------
+
+TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[A-Za-z_]\w*|\S')
+
+
+def statements(text):
+    """The macro calls of a .def: name and arguments, each a list of tokens."""
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    tokens = TOKEN.findall(re.sub(r"(?m)^#.*$", "", text))
+    at = 0
+    while at < len(tokens):
+        name, at = tokens[at], at + 1
+        args, depth = [[]], 0
+        if at < len(tokens) and tokens[at] == "(":
+            while True:
+                t, at = tokens[at], at + 1
+                depth += (t == "(") - (t == ")")
+                if t == ")" and not depth:
+                    break
+                if t == "," and depth == 1:
+                    args.append([])
+                elif not (t == "(" and depth == 1):
+                    args[-1].append(t)
+        yield name, args
+
+
+def text_of(tokens):
+    """The text of string literals."""
+    return "".join(t[1:-1].replace('\\"', '"').replace("\\\\", "\\") for t in tokens if t[0] == '"')
+
+
+def kinds():
+    """name: type in C, type in Python, unit"""
+    out = {}
+    for name, args in statements((ROWS / "kinds.def").read_text(encoding="utf-8")):
+        c = " ".join(args[1]).replace("* ", "*")
+        out["".join(args[0])] = (c, "".join(args[2]), text_of(args[3]))
+    return out
+
+
+KINDS = kinds()
+NUMBERS = {name for name, (c, python, unit) in KINDS.items() if python in ("int", "float") and not unit}
+
+
+class Figure:
+    """A row: `what` is its macro, `struct` where the field is, `key` its name in JSON."""
+
+    def __init__(self, what, args):
+        plain = ["".join(a) for a in args if not (a and a[0] == ".")]
+        named = {a[1]: a[3:] for a in args if a and a[0] == "."}
+        self.what, self.struct = what, plain[0]
+        self.kind = self.of = self.path = None
+        self.key = plain[1] if len(plain) > 1 else None
+        if what in ("FIGURE", "FIELD", "DERIVED"):
+            self.kind, self.path = plain[2], self.key
+        elif what == "NESTED":
+            self.path, self.kind = plain[2], plain[3]
+        elif what == "GROUPED":
+            self.key, self.path, self.kind = plain[2], f"{plain[1]}_{plain[2]}", plain[3]
+        elif what in ("ROWS", "PART", "REF", "GROUP", "INNER"):
+            self.of, self.path = plain[2], self.key
+        elif what in ("SHAPE", "SETTINGS"):
+            self.key = self.path = what.lower()
+        elif what == "TEXTS":
+            self.path = self.key
+        self.doc, self.unit, self.empty = (text_of(named[k]) if k in named else "" for k in ("doc", "unit", "empty"))
+        self.known = "".join(named["known"])[:-1].split(",")[1] if "known" in named else ""
+        self.unless = "".join(named["unless"])[:-1].split(",")[1] if "unless" in named else ""
+        self.only = "only" in named
+
+    @property
+    def optional(self):
+        return bool(self.empty or self.known or self.unless)
+
+    @property
+    def in_data(self):
+        return self.what not in ("FIELD", "INNER", "SHOWN", "RANGE", "DELTA", "CARD")
+
+    @property
+    def in_struct(self):
+        """Has plim_STRUCT a field for it?"""
+        return self.what not in ("DERIVED", "SHOWN", "RANGE", "DELTA", "CARD", "GROUP", "NESTED")
+
+
+class Object:
+    """An object of the JSON: name, class, figures; an answer has a schema."""
+
+    def __init__(self, what, args, file):
+        self.name, self.python, self.file = args[0][0], args[1][0], file
+        self.schema = text_of(args[2]) if what == "REPORT" else None
+        self.doc = text_of(args[-1])
+        self.figures = []
+
+
+def read_objects():
+    objects = {}
+    for path in sorted(ROWS.glob("*.def")):
+        current = None
+        for what, args in statements(path.read_text(encoding="utf-8")):
+            if what in ("OBJECT", "REPORT"):
+                current = Object(what, args, path.stem)
+                objects[current.name] = current
+            elif what not in ("END", "KIND"):
+                current.figures.append(Figure(what, args))
+    return objects
+
+
+OBJECTS = read_objects()
+FLAGS = {(f.struct, f.key): f.doc for o in OBJECTS.values() for f in o.figures if f.kind == "FLAG"}
+
+
+def lacking():
+    """What the rows leave open."""
+    for o in OBJECTS.values():
+        if not o.doc:
+            yield f"'{o.name}' has no doc"
+        for f in o.figures:
+            where = f"'{f.key}' of '{o.name}'"
+            if f.what in ("SHOWN", "RANGE", "DELTA", "CARD"):
+                continue
+            if not f.doc:
+                yield f"{where} has no doc"
+            if f.kind in NUMBERS and not f.unit:
+                yield f"{where} is a number without a unit"
+            if f.of and f.of not in OBJECTS:
+                yield f"{where} is made of '{f.of}', which is no object"
+            if f.known and (f.struct, f.known) not in FLAGS:
+                yield f"{where} is known by '{f.known}', which is no flag of 'plim_{f.struct}'"
+
+
+def unit_of(f):
+    return f.unit or (KINDS[f.kind][2] if f.kind in KINDS else "")
+
+
+def what_is(f, nothing, flag, name=""):
+    """The doc, and what stands for the unknown: `nothing` is its name there.  A name says the unit of a number, or the
+    doc does."""
+    unit = unit_of(f) if f.kind in NUMBERS and name and not name.endswith(unit_of(f)) else ""
+    said = [f"{f.doc} ({unit})" if unit and unit not in f.doc else f.doc]
+    if f.empty:
+        said.append(f"{nothing}: {f.empty}")
+    if f.known:
+        said.append(flag(f))
+    if f.unless:
+        said.append(f"{nothing} if there is none: '{f.unless}' says why")
+    return "; ".join(said)
+
+
+def unless(nothing):
+    return lambda f: f"{nothing} unless {FLAGS[(f.struct, f.known)]}"
+
+
+# ---- plimsoll.h ------------------------------------------------------------------------
+
+
+def c_fields(f):
+    """The declarations of a figure: each with its comment."""
+    nothing = {"TEXT": "NULL", None: "NULL"}.get(f.kind, "0")
+    doc = what_is(f, nothing, lambda f: f"only if {f.known}", f.path)
+    if f.kind == "STEP":
+        doc += "; -1: PLIM_PHASE_LOAD, which precedes step 0"
+    count = f"uint32_t n_{f.path};"
+    if f.what == "SHAPE":
+        return [("int rank;", doc), ("int64_t dim[8];", "")]
+    if f.what == "TEXTS":
+        return [(f"const char *const *{f.path};", doc), (count, "")]
+    if f.what == "ROWS":
+        return [(f"const plim_{of_struct(f.of)} *const *{f.path};", doc), (count, "")]
+    if f.what in ("PART", "INNER"):
+        return [(f"plim_{of_struct(f.of)} {f.path};", doc)]
+    if f.what == "REF":
+        return [(f"const plim_{of_struct(f.of)} *{f.path};", doc)]
+    if f.what == "SETTINGS":
+        return [(f"const plim_settings *{f.path};", doc)]
+    c = KINDS[f.kind][0]
+    return [(f"{c}{'' if c.endswith('*') else ' '}{f.path};", doc)]
+
+
+def of_struct(name):
+    """The struct whose fields an object's figures are."""
+    return OBJECTS[name].figures[0].struct
+
+
+def c_comment(doc, indent, first):
+    """A comment of lines that fit: beside the declaration `first`, or above it."""
+    line = f"{first} /* {doc} */"
+    if len(line) <= WIDTH:
+        return [line]
+    lines = textwrap.wrap(doc, WIDTH - len(indent) - 6, break_on_hyphens=False)
+    return [indent + ("/* " if not i else " * ") + text + (" */" if i == len(lines) - 1 else "")
+            for i, text in enumerate(lines)] + [first]
+
+
+def c_struct(name):
+    figures = [f for o in OBJECTS.values() for f in o.figures if f.struct == name and f.in_struct]
+    about = next(o for o in OBJECTS.values() if any(f.struct == name for f in o.figures))
+    about = OBJECTS.get(name, about)
+    out = c_comment(about.doc[0].upper() + about.doc[1:] + ".", "", "")[:-1] or [f"/* {about.doc[0].upper() + about.doc[1:]}. */"]
+    out += [f"typedef struct plim_{name} {{"]
+    for f in figures:
+        for declaration, doc in c_fields(f):
+            first = "    " + declaration
+            out += c_comment(doc, "    ", first) if doc else [first]
+    return "\n".join(out + [f"}} plim_{name};"]) + "\n"
+
+
+def header(text):
+    def structs(m):
+        return m[1] + "\n".join(c_struct(name) for name in m[2].split()) + m[3]
+    return re.sub(r"(/\* figures: ([\w ]+) \*/\n/\* clang-format off \*/\n).*?(/\* clang-format on \*/\n/\* end of figures \*/\n)",
+                  structs, text, flags=re.S)
+
+
+# ---- Python ----------------------------------------------------------------------------
+
+
+def python_type(f):
+    plain = {"SHAPE": "Tuple[int, ...]", "TEXTS": "List[str]", "SETTINGS": "Dict[str, Any]"}.get(f.what)
+    if f.what == "ROWS":
+        plain = f"List[{OBJECTS[f.of].python}]"
+    elif f.of:
+        plain = OBJECTS[f.of].python
+    plain = plain or KINDS[f.kind][1]
+    return f"Optional[{plain}]" if f.optional else plain
+
+
+def python_class(o):
+    name = o.python + "Report" * bool(o.schema)
+    yield f"class {name}(Record):\n"
+    yield f'    """{o.doc[0].upper() + o.doc[1:]}."""\n\n'
+    if o.schema:
+        yield "    schema: str\n"
+    for f in (f for f in o.figures if f.in_data):
+        doc = what_is(f, "None", unless("None"), f.key).replace('"', "'")
+        if f.only:
+            doc += "; not always there"
+        lines = textwrap.wrap(doc.replace("\\", "\\\\"), 118 - 10, break_on_hyphens=False)
+        yield f"    {f.key}{'_' * keyword.iskeyword(f.key)}: {python_type(f)}\n"
+        yield f'    """' + "\n    ".join(lines) + '"""\n'
+
+
+def records(text):
+    def classes(m):
+        return m[1] + "\n\n".join("".join(python_class(o)) for o in OBJECTS.values() if o.file == m[2]) + m[3]
+    return re.sub(r"(# figures: (\w+)\n\n\n).*?(\n\n# end of figures\n)", classes, text, flags=re.S)
+
+
+# ---- docs/json.md ------------------------------------------------------------------------
+
+
+def value_of(f):
+    if f.what in ("ROWS", "PART", "REF", "GROUP"):
+        o = OBJECTS[f.of]
+        what = "list of objects" if f.what == "ROWS" else "object"
+        return f"{what}: [{section_of(o)[0]}](#{section_of(o)[1]})" if o.file == "shared" else what
+    plain = {"SHAPE": "list of numbers", "TEXTS": "list of texts", "SETTINGS": "[object](settings.md)"}.get(f.what)
+    return plain or unit_of(f) or {"bool": "true or false", "str": "text"}[KINDS[f.kind][1]]
+
+
+def section_of(o):
+    return o.python, o.python.lower()
+
+
+def table_rows(o, path=""):
+    for f in (f for f in o.figures if f.in_data):
+        doc = re.sub(r'"([^"]+)"', r"`\1`", what_is(f, "`null`", unless("`null`")))
+        if f.only:
+            doc += "; the member is left out if there is none"
+        yield f"| `{path}{f.key}{'[]' if f.what in ('ROWS', 'TEXTS') else ''}` | {value_of(f)} | {doc.replace('|', chr(92) + '|')} |\n"
+        if f.of and OBJECTS[f.of].file == o.file != "shared":
+            yield from table_rows(OBJECTS[f.of], f"{path}{f.key}{'[]' * (f.what == 'ROWS')}.")
+
+
+def page(text):
+    def tables(m):
+        return m[1] + "| key | value | what it is |\n| --- | --- | --- |\n" + "".join(table_rows(OBJECTS[m[2]])) + m[3]
+    return re.sub(r"(<!-- figures: (\w+) -->\n).*?(<!-- end of figures -->\n)", tables, text, flags=re.S)
+
+
+# ---- all of them ----------------------------------------------------------------------------
+
+FILES = {"include/plimsoll.h": header, "python/plimsoll/_records.py": records, "docs/json.md": page}
+
+
+def missing(path, text):
+    """Objects that have no place in a file."""
+    if path.endswith(".py"):
+        named = set(re.findall(r"^# figures: (\w+)$", text, re.M))
+        yield from (f"the classes of '{file}'" for file in {o.file for o in OBJECTS.values()} - named)
+    if path.endswith(".md"):
+        named = set(re.findall(r"<!-- figures: (\w+) -->", text))
+        yield from (f"the table of '{o.name}'" for o in OBJECTS.values()
+                    if (o.schema or o.file == "shared") and o.name not in named)
+
+
+def main():
+    problems = list(lacking())
+    for name, write in FILES.items() if not problems else ():
+        path = ROOT / name
+        text = path.read_text(encoding="utf-8")
+        problems += [f"{name}: {what} has no place" for what in missing(name, text)]
+        new = write(text)
+        if new != text and "--update" in sys.argv:
+            path.write_text(new, encoding="utf-8")
+        elif new != text:
+            problems.append(f"{name}: not what the rows say (tools/figures.py --update)")
+    for problem in problems:
+        print(problem)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
