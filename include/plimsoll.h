@@ -359,17 +359,22 @@ typedef struct plim_model_info {
 /* clang-format on */
 /* end of figures */
 
+/* figures: live */
+/* clang-format off */
 /* A storage that is live at the peak. */
 typedef struct plim_live {
     const char *name; /* "layer1.0.conv1.weight", "features.0" */
-    const char *role; /* "out", "grad", "exp_avg"; "": the named tensor itself */
+    const char *role; /* "out", "grad", "exp_avg"; empty: the named tensor itself */
+    /* "parameter", "gradient", "activation": the words of plim_category_name */
     plim_category category;
-    plim_certainty certainty;
-    uint64_t bytes;   /* requested */
-    plim_dtype dtype; /* of the first tensor in the storage, as are rank and dim */
-    int rank;
+    plim_dtype dtype; /* of the first tensor in the storage */
+    int rank; /* of the first tensor in the storage */
     int64_t dim[8];
+    uint64_t bytes; /* requested */
+    plim_certainty certainty; /* what determines the size: "exact", "estimated", "unknown" */
 } plim_live;
+/* clang-format on */
+/* end of figures */
 
 /* figures: phase_row */
 /* clang-format off */
@@ -389,12 +394,18 @@ typedef struct plim_phase_row {
 /* clang-format on */
 /* end of figures */
 
-/* A bucket of the timeline: the highest value in bytes of each counter in it. */
+/* figures: bucket */
+/* clang-format off */
+/* A bucket of the timeline: the highest value of each counter in it. */
 typedef struct plim_bucket {
-    uint64_t requested, allocated, reserved;
-    plim_phase phase;
-    int step;
+    int step; /* as in a phase; -1: PLIM_PHASE_LOAD, which precedes step 0 */
+    plim_phase phase; /* as in a phase */
+    uint64_t requested; /* by tensors */
+    uint64_t allocated; /* in blocks */
+    uint64_t reserved; /* from CUDA */
 } plim_bucket;
+/* clang-format on */
+/* end of figures */
 
 typedef enum plim_fits {
     PLIM_FITS_NO_CARD = -2, /* no card was chosen */
@@ -403,13 +414,17 @@ typedef enum plim_fits {
     PLIM_FITS_YES = 1       /* with context and workspaces at their upper bounds */
 } plim_fits;
 
-/* A change of settings, and its effect, as plim_estimate_run with that change gives it. */
+/* figures: change */
+/* clang-format off */
+/* A change of settings, and its effect, as an estimate with that change gives it. */
 typedef struct plim_change {
-    const char *settings;     /* as options: "--checkpoint blocks --batch 16" */
+    const char *settings; /* as options: "--checkpoint blocks --batch 16" */
     uint64_t saved_allocated; /* by which peak_allocated is lower */
-    uint64_t saved_reserved;  /* by which peak_reserved is lower */
-    plim_fits fits;
+    uint64_t saved_reserved; /* by which peak_reserved is lower */
+    plim_fits fits; /* as in an estimate; 0: no card was chosen */
 } plim_change;
+/* clang-format on */
+/* end of figures */
 
 /* figures: step_time */
 /* clang-format off */
@@ -433,90 +448,106 @@ typedef struct plim_step_time {
 /* clang-format on */
 /* end of figures */
 
+/* figures: rank estimate */
+/* clang-format off */
 /* Ranks of a job of several cards that hold the same, and what each holds. */
 typedef struct plim_rank {
     const char *ranks; /* "0-2,5" */
-    uint64_t count;
-    uint64_t peak_requested, peak_allocated, peak_reserved;
-    plim_fits fits;
+    uint64_t count; /* how many they are (ranks) */
+    uint64_t peak_requested; /* by tensors, at its highest */
+    uint64_t peak_allocated; /* in blocks, at its highest */
+    uint64_t peak_reserved; /* from CUDA, at its highest */
+    plim_fits fits; /* as in an estimate; 0: no card was chosen */
 } plim_rank;
 
+/* The memory of a training step or an inference. */
 typedef struct plim_estimate {
-    size_t size; /* of this struct */
-    const plim_model_info *model;
-    const plim_settings *settings; /* as used, with the defaults filled in */
-    const char *gpu;               /* the card's full name; NULL: none was chosen */
-
-    /* bytes requested by what is live at the peak of allocated bytes, indexed by
-     * plim_category and by plim_certainty; each sums to peak_live_requested */
-    const uint64_t *category;
-    uint32_t n_categories;
-    const uint64_t *certainty;
-    uint32_t n_certainties;
-    uint64_t peak_live_requested;
-    uint64_t ema_bytes; /* the part of the optimizer state that is the model's average */
-
-    uint64_t peak_requested, peak_allocated, peak_reserved; /* not at the same moment */
-    /* the range of peak_reserved with workspaces within their bounds */
-    uint64_t reserved_low, reserved_high;
-    bool context_known;                 /* false: the CUDA context size is unknown */
-    uint64_t context_low, context_high; /* bounds of the CUDA context; 0 if unknown */
-    /* reserved + context; at the upper bound with a margin for what the simulated steps do not
-     * show, and with `search` */
-    uint64_t device_low, device_high;
-    uint64_t gpu_bytes; /* memory of the card; 0: none was chosen */
-    plim_fits fits;
-
-    int peak_step; /* -1: PLIM_PHASE_LOAD */
-    plim_phase peak_phase;
-    const char *peak_op;          /* the layer that runs at the peak */
-    const plim_live *const *live; /* storages live at the peak, largest first */
+    uint64_t peak_live_requested; /* what is live at the peak of allocated bytes */
+    /* what autograd saved: activations that are live when the first backward pass begins; 0
+     * for inference */
+    uint64_t saved_activations;
+    uint64_t peak_requested; /* by tensors; the three peaks are not at the same moment */
+    uint64_t peak_allocated; /* in blocks, as torch.cuda.max_memory_allocated() */
+    uint64_t peak_reserved; /* from CUDA */
+    /* peak_reserved with what is estimated, mostly workspaces, at its lower bounds */
+    uint64_t reserved_low;
+    uint64_t reserved_high; /* peak_reserved with what is estimated at its upper bounds */
+    uint64_t context_low; /* of the CUDA context: the lower bound; only if context_known */
+    uint64_t context; /* of the CUDA context: the usual size; only if context_known */
+    uint64_t context_high; /* of the CUDA context: the upper bound; only if context_known */
+    uint64_t device_low; /* reserved_low + context_low; only if context_known */
+    uint64_t device; /* peak_reserved + context; only if context_known */
+    /* reserved_high + context_high, with a margin for what the simulated steps do not show,
+     * and with search; only if context_known */
+    uint64_t device_high;
+    /* what cuDNN's search of plans adds to device_high: with the setting "cudnn_benchmark"
+     * it may take all that is free for a moment, but never fails for that, so that needed
+     * is without it; 0: no search; 0: there is such a search, and no card was chosen */
+    uint64_t search;
+    uint64_t ema; /* the part of optimizer_state that is the average of the model */
+    /* the smallest capacity of a card on which the run does not fail, context included: the
+     * lower bound; 0: no card was chosen; only if context_known */
+    uint64_t needed_low;
+    /* the upper bound of that capacity; 0: no card was chosen; only if context_known */
+    uint64_t needed_high;
+    const uint64_t *category; /* the bytes of peak_live_requested, indexed by plim_category */
+    uint32_t n_categories; /* PLIM_CAT_COUNT of the library */
+    bool context_known; /* the size of the CUDA context is known */
+    bool searched; /* there is a search of cuDNN's */
+    /* the allocator is a model, whose range is that of what is reserved */
+    bool reserved_modelled;
+    /* streams use what was made on others: the range is from at once to where the host
+     * waits for them */
+    bool reserved_waits;
+    int peak_step; /* as in a phase; -1: PLIM_PHASE_LOAD, which precedes step 0 */
+    plim_phase peak_phase; /* as in a phase */
+    const char *peak_op; /* the layer that runs */
+    const plim_live *const *live; /* all storages, the largest first */
     uint32_t n_live;
+    const char *const *unknown_ops; /* names of the ops without a rule, each once */
+    uint32_t n_unknown_ops;
+    /* the bytes of peak_live_requested, indexed by plim_certainty */
+    const uint64_t *certainty;
+    uint32_t n_certainties; /* PLIM_CERTAINTY_COUNT of the library */
+    uint64_t flops_forward; /* of the forward pass (FLOPs) */
+    uint64_t flops_backward; /* of the backward pass (FLOPs) */
+    uint64_t forward_macs; /* multiply-accumulates of the forward pass (MACs) */
+    const char *gpu; /* the card's full name; NULL: none was chosen */
+    uint64_t gpu_bytes; /* memory of the card; 0: none was chosen */
+    /* "yes"; "no"; "maybe": the capacity is between needed_low and needed_high, or the size
+     * of the CUDA context is not known; 0: no card was chosen */
+    plim_fits fits;
+    bool oom; /* memory runs out even at the lower bounds */
+    const char *oom_text; /* the error message that PyTorch prints; only if oom */
+    /* gpu_bytes is what a driver reports or the caller gave, else estimated from the
+     * marketed size */
+    bool gpu_exact;
+    uint64_t budget_bytes; /* the setting; 0: not set */
+    bool over_budget; /* reserved_high exceeds budget_bytes */
+    uint32_t peak_bucket; /* of the bucket with the peak (index) */
+    const plim_bucket *const *buckets; /* up to 240, over all steps */
+    uint32_t n_buckets;
+    size_t size; /* of this struct */
+    const plim_model_info *model; /* the model */
+    /* as used, with the defaults filled in; the same answer follows from them again */
+    const plim_settings *settings;
+    /* in order: "load", then those of each step, as far as they run */
     const plim_phase_row *const *phases;
     uint32_t n_phases;
-    const plim_bucket *const *timeline;
-    uint32_t n_buckets, peak_bucket;
-
-    const char *const *unknown_targets; /* names of the ops without a rule, each once */
-    uint32_t n_unknown_targets;
-    uint64_t forward_macs, forward_flops, backward_flops;
-
-    bool oom;             /* memory ran out even at the lower bounds */
-    const char *oom_text; /* PyTorch's message for it; NULL: !oom */
-    const char *advice;   /* what dominates the peak, and which changes would lower it */
-
-    /* the smallest capacity of a card on which the run does not fail, context included; 0: no
-     * card chosen */
-    uint64_t needed_low, needed_high;
-    uint64_t budget_bytes; /* the setting "budget"; 0: not set */
-    bool over_budget;      /* reserved_high exceeds it */
-
-    /* the simulated changes that lower the peak by 1 % or more: those that fit first, then
+    plim_step_time time; /* how long a step takes on the card */
+    const char *assumed; /* the training loop that was assumed, in words; NULL: an inference */
+    const char *advice; /* what dominates the peak, and which changes would lower it */
+    /* simulated changes that lower the peak by 1 % or more: those that fit first, then
      * those that save most */
     const plim_change *const *changes;
     uint32_t n_changes;
-
-    bool gpu_exact; /* gpu_bytes is what a driver reports or the caller gave, else estimated
-                     * from the marketed size */
-
-    uint64_t saved_activations; /* bytes of activations live when the first backward pass
-                                 * begins: what autograd saved; 0 for inference */
-    const char *assumed; /* the training loop that was assumed, in words; NULL: inference */
-    plim_step_time time;
-    uint64_t context, device; /* the usual ones: peak_reserved + context; 0 if unknown */
-    /* what cuDNN's search of plans adds to device_high: with the setting "cudnn_benchmark" it
-     * may take all that is free for a moment.  It never fails for that, so what is needed is
-     * without it.  0: no search, or no card */
-    uint64_t search;
-    bool searched; /* there is such a search */
-    bool
-        reserved_modelled; /* the allocator is a model, whose range is that of what is reserved */
-    bool reserved_waits; /* streams use what was made on others: the range is from at once to
-                            * where the host waits for them */
-    /* with the setting rank=all: all ranks, the worst first, which is what the rest is about */
+    /* with the setting rank=all: all ranks, the worst first, which is what the rest is
+     * about */
     const plim_rank *const *ranks;
     uint32_t n_ranks;
 } plim_estimate;
+/* clang-format on */
+/* end of figures */
 
 /* Predicts the memory of a run.  PLIM_EFORMAT, PLIM_ESHAPE, PLIM_ERANGE,
  * PLIM_EUNSUPPORTED: the message names the file and the offset or layer.  PLIM_EUSAGE: it
@@ -530,27 +561,35 @@ PLIM_API void plim_estimate_free(plim_estimate *e);
 /* Time                                                                      */
 /* ======================================================================== */
 
+/* figures: time_row times */
+/* clang-format off */
 /* What one op of a step does, and how long that takes on the card. */
 typedef struct plim_time_row {
-    const char *layer, *op; /* "layer1.0.conv1", "aten.conv2d.default" */
-    plim_phase phase;
-    const char *work;     /* the class of its kernels: "conv", "pointwise" */
-    const char *dtype;    /* of what it multiplies; NULL: nothing */
-    uint64_t macs, bytes; /* bytes: moved to and from the memory of the card */
-    uint32_t kernels;     /* started, about */
-    double ms;            /* 0: unknown */
-    const char *limit; /* "computation", "memory traffic", "kernel launches"; NULL: unknown */
+    const char *layer; /* "layer1.0.conv1" */
+    const char *op; /* "aten.conv2d.default" */
+    plim_phase phase; /* as in a phase */
+    const char *work; /* the class of its kernels: "conv", "pointwise" */
+    const char *dtype; /* of what it multiplies; empty: nothing */
+    uint64_t macs; /* multiply-accumulates (MACs) */
+    uint64_t bytes; /* moved to and from the memory of the card */
+    uint32_t kernels; /* started, about */
+    double ms; /* how long it takes; 0: not known */
+    /* "computation", "memory traffic", "kernel launches"; empty: not known */
+    const char *limit;
 } plim_time_row;
 
+/* What takes the time of a step, the longest first. */
 typedef struct plim_times {
     size_t size; /* of this struct */
-    const plim_model_info *model;
+    const plim_model_info *model; /* the model */
     const plim_settings *settings; /* as used, with the defaults filled in */
-    const char *gpu;               /* the card's full name; NULL: none was chosen */
-    plim_step_time step;
-    const plim_time_row *const *rows; /* of the last step: what takes longest first */
-    uint32_t n;
+    const char *gpu; /* the card's full name; NULL: none was chosen */
+    plim_step_time time; /* of the whole step */
+    const plim_time_row *const *ops; /* of the last step: what takes longest first */
+    uint32_t n_ops;
 } plim_times;
+/* clang-format on */
+/* end of figures */
 
 /* Lists what takes the time of a step.  Errors as plim_estimate_run. */
 PLIM_API plim_status plim_times_run(const plim_model *m, const plim_settings *s,

@@ -79,6 +79,8 @@ class Figure:
             self.kind, self.path = plain[2], self.key
         elif what == "NESTED":
             self.path, self.kind = plain[2], plain[3]
+        elif what == "INDEXED":
+            self.path, self.kind = plain[2], plain[4]
         elif what == "GROUPED":
             self.key, self.path, self.kind = plain[2], f"{plain[1]}_{plain[2]}", plain[3]
         elif what in ("ROWS", "PART", "REF", "GROUP", "INNER"):
@@ -88,6 +90,7 @@ class Figure:
         elif what == "TEXTS":
             self.path = self.key
         self.doc, self.unit, self.empty = (text_of(named[k]) if k in named else "" for k in ("doc", "unit", "empty"))
+        self.empty = self.empty or text_of(named.get("nothing", []))
         self.known = "".join(named["known"])[:-1].split(",")[1] if "known" in named else ""
         self.unless = "".join(named["unless"])[:-1].split(",")[1] if "unless" in named else ""
         self.only = "only" in named
@@ -103,7 +106,7 @@ class Figure:
     @property
     def in_struct(self):
         """Has plim_STRUCT a field for it?"""
-        return self.what not in ("DERIVED", "SHOWN", "RANGE", "DELTA", "CARD", "GROUP", "NESTED")
+        return self.what not in ("DERIVED", "SHOWN", "RANGE", "DELTA", "CARD", "GROUP", "NESTED", "INDEXED")
 
 
 class Object:

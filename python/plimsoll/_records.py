@@ -208,6 +208,345 @@ class CardsReport(Record):
 # end of figures
 
 
+# figures: estimate
+
+
+class Live(Record):
+    """A storage that is live at the peak."""
+
+    name: str
+    """'layer1.0.conv1.weight', 'features.0'"""
+    role: str
+    """'out', 'grad', 'exp_avg'; empty: the named tensor itself"""
+    category: str
+    """'parameter', 'gradient', 'activation': the words of plim_category_name"""
+    dtype: str
+    """of the first tensor in the storage"""
+    shape: Tuple[int, ...]
+    """of the first tensor in the storage"""
+    bytes: int
+    """requested"""
+    certainty: str
+    """what determines the size: 'exact', 'estimated', 'unknown'"""
+
+
+class Bucket(Record):
+    """A bucket of the timeline: the highest value of each counter in it."""
+
+    step: int
+    """as in a phase"""
+    phase: str
+    """as in a phase"""
+    requested: int
+    """by tensors"""
+    allocated: int
+    """in blocks"""
+    reserved: int
+    """from CUDA"""
+
+
+class Change(Record):
+    """A change of settings, and its effect, as an estimate with that change gives it."""
+
+    settings: str
+    """as options: '--checkpoint blocks --batch 16'"""
+    saved_allocated: int
+    """by which peak_allocated is lower"""
+    saved_reserved: int
+    """by which peak_reserved is lower"""
+    fits: Optional[str]
+    """as in an estimate; None: no card was chosen"""
+
+
+class Rank(Record):
+    """Ranks of a job of several cards that hold the same, and what each holds."""
+
+    ranks: str
+    """'0-2,5'"""
+    count: int
+    """how many they are (ranks)"""
+    peak_requested: int
+    """by tensors, at its highest"""
+    peak_allocated: int
+    """in blocks, at its highest"""
+    peak_reserved: int
+    """from CUDA, at its highest"""
+    fits: Optional[str]
+    """as in an estimate; None: no card was chosen"""
+
+
+class Memory(Record):
+    """By category, the bytes live at the peak of allocated bytes; then each peak, and what it takes on the card."""
+
+    parameters: int
+    """requested, and live at the peak; this and the next eight sum to peak_live_requested"""
+    buffers: int
+    """the model's"""
+    gradients: int
+    """of parameters"""
+    optimizer_state: int
+    """the optimizer's, and averages of the model"""
+    inputs: int
+    """inputs and targets"""
+    activations: int
+    """kept for backward"""
+    temporaries: int
+    """within a phase: unsaved results, gradients of activations"""
+    workspace: int
+    """of libraries, and scratch memory of kernels"""
+    outputs: int
+    """of the model, and the loss"""
+    peak_live_requested: int
+    """what is live at the peak of allocated bytes"""
+    saved_activations: int
+    """what autograd saved: activations that are live when the first backward pass begins; 0 for inference"""
+    peak_requested: int
+    """by tensors; the three peaks are not at the same moment"""
+    peak_allocated: int
+    """in blocks, as torch.cuda.max_memory_allocated()"""
+    peak_reserved: int
+    """from CUDA"""
+    reserved_low: int
+    """peak_reserved with what is estimated, mostly workspaces, at its lower bounds"""
+    reserved_high: int
+    """peak_reserved with what is estimated at its upper bounds"""
+    context_low: Optional[int]
+    """of the CUDA context: the lower bound; None unless the size of the CUDA context is known"""
+    context: Optional[int]
+    """of the CUDA context: the usual size; None unless the size of the CUDA context is known"""
+    context_high: Optional[int]
+    """of the CUDA context: the upper bound; None unless the size of the CUDA context is known"""
+    device_low: Optional[int]
+    """reserved_low + context_low; None unless the size of the CUDA context is known"""
+    device: Optional[int]
+    """peak_reserved + context; None unless the size of the CUDA context is known"""
+    device_high: Optional[int]
+    """reserved_high + context_high, with a margin for what the simulated steps do not show, and with search; None
+    unless the size of the CUDA context is known"""
+    search: Optional[int]
+    """what cuDNN's search of plans adds to device_high: with the setting 'cudnn_benchmark' it may take all that is
+    free for a moment, but never fails for that, so that needed is without it; 0: no search; None: there is such
+    a search, and no card was chosen"""
+    ema: int
+    """the part of optimizer_state that is the average of the model"""
+    needed_low: Optional[int]
+    """the smallest capacity of a card on which the run does not fail, context included: the lower bound; None: no
+    card was chosen; None unless the size of the CUDA context is known"""
+    needed_high: Optional[int]
+    """the upper bound of that capacity; None: no card was chosen; None unless the size of the CUDA context is
+    known"""
+
+
+class Peak(Record):
+    """What is live at the peak of allocated bytes."""
+
+    step: int
+    """as in a phase"""
+    phase: str
+    """as in a phase"""
+    op: str
+    """the layer that runs"""
+    live: List[Live]
+    """all storages, the largest first"""
+
+
+class Certainty(Record):
+    """The bytes live at the peak by what determines them; they sum to peak_live_requested."""
+
+    exact: int
+    """PyTorch's own code determines them"""
+    estimated: int
+    """a library at run time does, within known bounds"""
+    unknown: int
+    """of ops without a rule, counted with a bound"""
+    unknown_ops: List[str]
+    """names of the ops without a rule, each once"""
+
+
+class Flops(Record):
+    """The computation of a step."""
+
+    forward: int
+    """of the forward pass (FLOPs)"""
+    backward: int
+    """of the backward pass (FLOPs)"""
+    forward_macs: int
+    """multiply-accumulates of the forward pass (MACs)"""
+
+
+class Verdict(Record):
+    """Whether it fits on the card."""
+
+    gpu: Optional[str]
+    """the card's full name; None: none was chosen"""
+    gpu_bytes: Optional[int]
+    """memory of the card; None: none was chosen"""
+    fits: Optional[str]
+    """'yes'; 'no'; 'maybe': the capacity is between needed_low and needed_high, or the size of the CUDA context is
+    not known; None: no card was chosen"""
+    oom: bool
+    """memory runs out even at the lower bounds"""
+    oom_text: Optional[str]
+    """the error message that PyTorch prints; None unless memory runs out even at the lower bounds"""
+
+
+class Budget(Record):
+    """The setting "budget", and whether it is kept."""
+
+    bytes: int
+    """the setting; 0: not set"""
+    within: bool
+    """reserved_high is within it"""
+
+
+class Timeline(Record):
+    """Memory over time, in buckets with equal numbers of events."""
+
+    peak_bucket: int
+    """of the bucket with the peak (index)"""
+    buckets: List[Bucket]
+    """up to 240, over all steps"""
+
+
+class EstimateReport(Record):
+    """The memory of a training step or an inference."""
+
+    schema: str
+    model: ModelInfo
+    """the model"""
+    settings: Dict[str, Any]
+    """as used, with the defaults filled in; the same answer follows from them again"""
+    memory: Memory
+    """by category at the peak, the peaks, and on the card"""
+    phases: List[Phase]
+    """in order: 'load', then those of each step, as far as they run"""
+    peak: Peak
+    """what is live at the peak"""
+    certainty: Certainty
+    """what determines the bytes live at the peak"""
+    flops: Flops
+    """the computation of a step"""
+    fit: Verdict
+    """whether it fits on the card"""
+    time: StepTime
+    """how long a step takes on the card"""
+    budget: Optional[Budget]
+    """whether the budget is kept; None: no budget is set"""
+    timeline: Timeline
+    """memory over time"""
+    assumed: Optional[str]
+    """the training loop that was assumed, in words; None: an inference"""
+    advice: str
+    """what dominates the peak, and which changes would lower it"""
+    changes: List[Change]
+    """simulated changes that lower the peak by 1 % or more: those that fit first, then those that save most"""
+    ranks: List[Rank]
+    """with the setting rank=all: all ranks, the worst first, which is what the rest is about"""
+
+
+# end of figures
+
+
+# figures: times
+
+
+class OpTime(Record):
+    """What one op of a step does, and how long that takes on the card."""
+
+    layer: str
+    """'layer1.0.conv1'"""
+    op: str
+    """'aten.conv2d.default'"""
+    phase: str
+    """as in a phase"""
+    work: str
+    """the class of its kernels: 'conv', 'pointwise'"""
+    dtype: str
+    """of what it multiplies; empty: nothing"""
+    macs: int
+    """multiply-accumulates (MACs)"""
+    bytes: int
+    """moved to and from the memory of the card"""
+    kernels: int
+    """started, about"""
+    ms: Optional[float]
+    """how long it takes; None: not known"""
+    limit: str
+    """'computation', 'memory traffic', 'kernel launches'; empty: not known"""
+
+
+class TimesReport(Record):
+    """What takes the time of a step, the longest first."""
+
+    schema: str
+    model: ModelInfo
+    """the model"""
+    settings: Dict[str, Any]
+    """as used, with the defaults filled in"""
+    gpu: Optional[str]
+    """the card's full name; None: none was chosen"""
+    time: StepTime
+    """of the whole step"""
+    ops: List[OpTime]
+    """of the last step: what takes longest first"""
+
+
+# end of figures
+
+
+# figures: compare
+
+
+class Compared(Record):
+    """A model among those that are compared; the figures are those of its estimate."""
+
+    model: str
+    """its name"""
+    batch: Optional[int]
+    """in a batch (samples); None: it has no batch dimension"""
+    parameters: int
+    """of all parameters (elements)"""
+    macs: int
+    """of the forward pass of the whole batch (MACs)"""
+    macs_per_sample: int
+    """of the forward pass of one sample (MACs)"""
+    saved_activations: int
+    """what autograd saves for backward"""
+    peak_requested: int
+    """by tensors"""
+    peak_allocated: int
+    """in blocks, as torch.cuda.max_memory_allocated()"""
+    peak_reserved: int
+    """from CUDA"""
+    device_low: Optional[int]
+    """on the card, at the lower bounds; None unless the size of the CUDA context is known"""
+    device_high: Optional[int]
+    """on the card, at the upper bounds; None unless the size of the CUDA context is known"""
+    top1: Optional[float]
+    """published top-1 accuracy on ImageNet-1K (percent); None: not known"""
+    time_low_ms: Optional[float]
+    """the range of the time of a step: its lower end; None: not known"""
+    time_usual_ms: Optional[float]
+    """the usual time; None: not known"""
+    time_high_ms: Optional[float]
+    """the upper end of the range; None: not known"""
+    fits: Optional[str]
+    """as in an estimate; None: no card was chosen"""
+
+
+class ComparisonReport(Record):
+    """Several models side by side."""
+
+    schema: str
+    note: str
+    """a PyTorch version that is simulated as another; not always there"""
+    models: List[Compared]
+    """as they were given"""
+
+
+# end of figures
+
+
 # figures: fit
 
 
@@ -334,124 +673,6 @@ class SegmentsReport(Record):
 # end of figures
 
 
-# ---- estimate ---------------------------------------------------------------------
-
-
-class Memory(Record):
-    """By category, the bytes live at the peak; then each peak, and what it takes on the card."""
-
-    parameters: int
-    buffers: int
-    gradients: int
-    optimizer_state: int
-    inputs: int
-    activations: int
-    temporaries: int
-    workspace: int
-    outputs: int
-    peak_live_requested: int
-    saved_activations: int
-    peak_requested: int
-    peak_allocated: int
-    peak_reserved: int
-    reserved_low: int
-    reserved_high: int
-    context_low: Optional[int]
-    context: Optional[int]
-    context_high: Optional[int]
-    device_low: Optional[int]
-    device: Optional[int]
-    device_high: Optional[int]
-    search: Optional[int]
-    ema: int
-    needed_low: Optional[int]
-    needed_high: Optional[int]
-
-
-class Counters(Record):
-    """The allocator's counters at the end of a phase."""
-
-    step: int
-    phase: str
-    requested: int
-    allocated: int
-    reserved: int
-
-
-class Live(Record):
-    """A storage that is live at the peak."""
-
-    name: str
-    role: str
-    category: str
-    dtype: str
-    shape: Tuple[int, ...]
-    bytes: int
-    certainty: str
-
-
-class Peak(Record):
-    step: int
-    phase: str
-    op: str
-    live: List[Live]
-
-
-class Certainty(Record):
-    """The bytes live at the peak by what determines them."""
-
-    exact: int
-    estimated: int
-    unknown: int
-    unknown_ops: List[str]
-
-
-class Flops(Record):
-    forward: int
-    backward: int
-    forward_macs: int
-
-
-class Verdict(Record):
-    """Whether it fits on the card: "yes", "no", "maybe"; None without a card."""
-
-    gpu: Optional[str]
-    gpu_bytes: Optional[int]
-    fits: Optional[str]
-    oom: bool
-    oom_text: Optional[str]
-
-
-class Budget(Record):
-    bytes: int
-    within: bool
-
-
-class Timeline(Record):
-    peak_bucket: int
-    buckets: List[Counters]
-
-
-class Change(Record):
-    """A change of settings that lowers the peak."""
-
-    settings: str
-    saved_allocated: int
-    saved_reserved: int
-    fits: Optional[str]
-
-
-class Rank(Record):
-    """Ranks of a job of several cards that hold the same."""
-
-    ranks: str
-    count: int
-    requested: int
-    allocated: int
-    reserved: int
-    fits: Optional[str]
-
-
 # ---- layers, fit, batches, segments, times ------------------------------------------
 
 
@@ -528,41 +749,6 @@ class ServedCard(Record):
     requests_sure: int
     requests_usual: int
     requests_limited: bool
-
-
-class OpTime(Record):
-    layer: str
-    op: str
-    phase: str
-    work: str
-    dtype: str
-    macs: int
-    bytes: int
-    kernels: int
-    ms: Optional[float]
-    limit: Optional[str]
-
-
-# ---- compare ------------------------------------------------------------------------
-
-
-class Compared(Record):
-    model: str
-    batch: Optional[int]
-    parameters: int
-    macs: int
-    macs_per_sample: int
-    saved_activations: int
-    peak_requested: int
-    peak_allocated: int
-    peak_reserved: int
-    device_low: Optional[int]
-    device_high: Optional[int]
-    top1: Optional[float]
-    time_low_ms: Optional[float]
-    time_usual_ms: Optional[float]
-    time_high_ms: Optional[float]
-    fits: Optional[str]
 
 
 # ---- info ----------------------------------------------------------------------------

@@ -15,11 +15,11 @@ from . import _library
 from ._errors import Error, UsageError
 from ._library import Handle, Style
 from ._records import (
-    Activation, BatchesReport, Budget, CardsReport, Cause, Certainty, Change, Compared, DiffCategory, DiffEvents, DiffFigure,
-    DiffModule, DiffSide, DiffTensor, Entry, FirstDifference, FitReport, Flops, FreeAtFailure, Gpu, Held,
-    Input,
-    Layer, LayersTotal, Mark, Memory, ModelInfo, ModuleSum, OomNumber, OomProcess, OpenSize, OpTime, Peak, Phase,
-    Rank, Record, Recorded, Remedy, ReplayCard, SegmentsReport, ServedCard, ServedMost, ServedPart, SizeIn, Stat, StepTime, Tensor, Timeline, TypeSum, Verdict)
+    Activation, BatchesReport, CardsReport, Cause, ComparisonReport, DiffCategory, DiffEvents, DiffFigure,
+    DiffModule, DiffSide, DiffTensor, Entry, EstimateReport, FirstDifference, FitReport, FreeAtFailure, Gpu, Held,
+    Input, Layer, LayersTotal, Mark, ModelInfo, ModuleSum, OomNumber, OomProcess, OpenSize, Record, Recorded,
+    Remedy, ReplayCard, SegmentsReport, ServedCard, ServedMost, ServedPart, SizeIn, Stat, Tensor, Timeline,
+    TimesReport, TypeSum)
 
 Render = Callable[[int, Any], str]
 """Takes a plim_render and a plim_style, or None; returns the text."""
@@ -102,22 +102,9 @@ class _OfModel(Result):
     """As used, with the defaults filled in; `estimate(model, **answer.settings)` asks the same again."""
 
 
-class Estimate(_OfModel):
+class Estimate(Result, EstimateReport):
     """The memory of a training step or an inference."""
 
-    memory: Memory
-    phases: List[Phase]
-    peak: Peak
-    certainty: Certainty
-    flops: Flops
-    fit: Verdict
-    time: StepTime
-    budget: Optional[Budget]
-    timeline: Timeline
-    assumed: Optional[str]
-    advice: str
-    changes: List[Change]
-    ranks: List[Rank]
     _tables = {"live": ("peak", "live"), "phases": ("phases",), "timeline": ("timeline", "buckets"),
                "changes": ("changes",), "ranks": ("ranks",)}
 
@@ -207,12 +194,9 @@ class Segments(Result, SegmentsReport):
     _tables = {"segments": ("segments",)}
 
 
-class Times(_OfModel):
+class Times(Result, TimesReport):
     """What takes the time of a step, the longest first."""
 
-    gpu: Optional[str]
-    time: StepTime
-    ops: List[OpTime]
     _tables = {"ops": ("ops",)}
 
 
@@ -238,10 +222,9 @@ class Info(Result):
     _tables = {"tensors": ("tensors",), "modules": ("modules",), "types": ("types",), "holds": ("holds",)}
 
 
-class Comparison(Result):
+class Comparison(Result, ComparisonReport):
     """Several models side by side."""
 
-    models: List[Compared]
     _tables = {"models": ("models",)}
 
     def _repr_html_(self) -> str:

@@ -120,7 +120,7 @@ static plim_status list_live(work *w)
         certainty[live[i].certainty] += s->bytes;
         w->e->peak_live_requested += s->bytes;
         if (s->category == PLIM_CAT_OPTIMIZER_STATE && !strcmp(live[i].role, PLIM_EMA_ROLE))
-            w->e->ema_bytes += s->bytes;
+            w->e->ema += s->bytes;
     }
     w->e->category = category;
     w->e->n_categories = PLIM_CAT_COUNT;
@@ -177,10 +177,10 @@ static plim_status list_timeline(work *w)
         return plim_oom(w->err);
     if (n)
         memcpy(buckets, w->sim.buckets, n * sizeof *buckets);
-    w->e->timeline = bucket_list(w->a, buckets, n);
+    w->e->buckets = bucket_list(w->a, buckets, n);
     w->e->n_buckets = n;
     w->e->peak_bucket = w->sim.peak_bucket;
-    return w->e->timeline ? PLIM_OK : plim_oom(w->err);
+    return w->e->buckets ? PLIM_OK : plim_oom(w->err);
 }
 
 static plim_status name_peak(work *w)
@@ -252,9 +252,9 @@ static plim_status count_flops(work *w)
         for (uint32_t k = 0; k < n->n_outs; k++)
             wants[n->outs[k]] = all > 0;
         w->e->forward_macs = plim_sat_add(w->e->forward_macs, c.macs);
-        w->e->forward_flops = plim_sat_add(w->e->forward_flops, c.flops);
+        w->e->flops_forward = plim_sat_add(w->e->flops_forward, c.flops);
         for (uint32_t k = 0; !w->job->step.infer && k < (c.macs ? operands : all > 0); k++)
-            w->e->backward_flops = plim_sat_add(w->e->backward_flops, c.flops);
+            w->e->flops_backward = plim_sat_add(w->e->flops_backward, c.flops);
     }
     return PLIM_OK;
 }
@@ -438,8 +438,7 @@ static plim_status estimate_fill(plim_job *job, plim_arena *a, void *pub, plim_e
     if (!st)
         st = plim__model_info(a, &w->g, &w->e->model, err);
     if (!st)
-        st = plim__unknown_targets(a, &w->g, &w->e->unknown_targets, &w->e->n_unknown_targets,
-                                   err);
+        st = plim__unknown_targets(a, &w->g, &w->e->unknown_ops, &w->e->n_unknown_ops, err);
     if (!st)
         st = plim_job_tape(job, &w->g, w->scratch, &w->tape, &info, err);
     if (!st)

@@ -72,8 +72,8 @@ static plim_status list_rows(const plim_job *job, const plim_graph *g,
         list[i] = &rows[i];
     }
     qsort(list, ledger->n, sizeof *list, compare_times);
-    out->rows = list;
-    out->n = ledger->n;
+    out->ops = list;
+    out->n_ops = ledger->n;
     return PLIM_OK;
 }
 
@@ -98,7 +98,7 @@ static plim_status times_fill(plim_job *job, plim_arena *a, void *pub, plim_err 
     out->settings = job->settings;
     if (job->gpu && !(out->gpu = plim__cstr(a, plim_str_of(job->gpu->name))))
         return plim_oom(err);
-    out->step = plim__step_time(job, &g, &info.ledger);
+    out->time = plim__step_time(job, &g, &info.ledger);
     return list_rows(job, &g, &info.ledger, a, out, err);
 }
 

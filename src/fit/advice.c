@@ -24,8 +24,8 @@ static void sum_parts(const plim_estimate *e, uint64_t part[PLIM_PART_COUNT])
 {
     for (int c = 0; c < PLIM_CAT_COUNT; c++)
         part[choose_part((plim_category)c, e->peak_phase)] += e->category[c];
-    part[PLIM_PART_OPTIMIZER] -= e->ema_bytes;
-    part[PLIM_PART_WEIGHTS] += e->ema_bytes;
+    part[PLIM_PART_OPTIMIZER] -= e->ema;
+    part[PLIM_PART_WEIGHTS] += e->ema;
 }
 
 static void say_samples(plim_buf *b, const plim_job *job, const plim_estimate *e,
@@ -45,7 +45,7 @@ static void say_weights(plim_buf *b, const plim_job *job, const plim_estimate *e
 {
     plim_buf_printf(b, "%s are %s of the peak.",
                     job->step.infer ? "Parameters"
-                    : e->ema_bytes  ? "Parameters, gradients and the averaged copy"
+                    : e->ema        ? "Parameters, gradients and the averaged copy"
                                     : "Parameters and gradients",
                     plim_fmt_percent(bytes, e->peak_live_requested).s);
 }
@@ -53,7 +53,7 @@ static void say_weights(plim_buf *b, const plim_job *job, const plim_estimate *e
 static void say_optimizer(plim_buf *b, const plim_job *job, const plim_estimate *e,
                           uint64_t bytes)
 {
-    uint64_t state = e->category[PLIM_CAT_OPTIMIZER_STATE] - e->ema_bytes;
+    uint64_t state = e->category[PLIM_CAT_OPTIMIZER_STATE] - e->ema;
     plim_buf_printf(b, "The %s of %s %s %s of the peak.",
                     state == bytes ? "state"
                     : state        ? "state and temporaries"

@@ -242,10 +242,15 @@ static const char *word_of(const plim_column *c, const void *row)
     }
 }
 
+static uint64_t number_of(const plim_column *c, const void *row)
+{
+    return c->index ? FIELD_AS(const uint64_t *)[c->index - 1] : FIELD_AS(uint64_t);
+}
+
 static plim_cell field_cell(const plim_column *c, const void *row)
 {
     switch (c->kind) {
-    case PLIM_KIND_BYTES: return plim_cell_u64(PLIM_CELL_BYTES, FIELD_AS(uint64_t));
+    case PLIM_KIND_BYTES: return plim_cell_u64(PLIM_CELL_BYTES, number_of(c, row));
     case PLIM_KIND_COUNT: return plim_cell_u64(PLIM_CELL_COUNT, FIELD_AS(uint64_t));
     case PLIM_KIND_METRIC: return plim_cell_u64(PLIM_CELL_METRIC, FIELD_AS(uint64_t));
     case PLIM_KIND_COUNT32: return plim_cell_u64(PLIM_CELL_COUNT, FIELD_AS(uint32_t));
@@ -274,6 +279,7 @@ static bool is_empty(const plim_cell *c)
 bool plim_column_known(const plim_column *c, const void *row)
 {
     return (!c->known || *(const bool *)field_at(row, c->known)) &&
+           (!c->any || *(const uint64_t *)field_at(row, c->any)) &&
            (!c->unless || !*(const char *const *)field_at(row, c->unless));
 }
 

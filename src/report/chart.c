@@ -66,10 +66,10 @@ static void chart_resample(chart *c, const plim_estimate *e, uint32_t columns)
     c->peak = ((peak + 1) * c->n - 1) / n; /* the last column that shows it */
     for (uint32_t i = 0; i < c->n; i++) {
         uint32_t from = i * n / c->n, to = PLIM_MAX((i + 1) * n / c->n, from + 1);
-        c->at[i].phase = e->timeline[from]->phase;
-        c->at[i].step = e->timeline[from]->step;
+        c->at[i].phase = e->buckets[from]->phase;
+        c->at[i].step = e->buckets[from]->step;
         for (uint32_t k = from; k < to; k++) {
-            const plim_bucket *b = e->timeline[k];
+            const plim_bucket *b = e->buckets[k];
             c->at[i].allocated = PLIM_MAX(c->at[i].allocated, b->allocated);
             c->at[i].reserved = PLIM_MAX(c->at[i].reserved, b->reserved);
         }

@@ -14,6 +14,7 @@
  * .doc     one line: what it is.  `.unit`: of a number that is neither bytes nor has a unit by its kind
  * .empty   0, NULL and "" are unknown (null, None), for this reason; `.known`: a flag that must be set;
  *          `.unless`: a text that says why this is unknown, if it is
+ * .any     of a group: a number; where it is 0, there is none (null), as `.nothing` says
  * .only    a field: where it is 0 or "", the object has no such member
  * .title   its heading in text; without one it is not in text.  `.align`, `.least`, `.drop`: its column
  * .exact   a flag: where it is not set, "~" stands before it in text
@@ -22,6 +23,7 @@
  *     FIELD, INNER  in the struct only      DERIVED  in data only: .get makes the cell of the struct
  *     SHOWN    in text only, by .get         RANGE, DELTA, CARD  in text only, made of fields
  *     NESTED   the key of a field of a struct in the struct
+ *     INDEXED  the key of an item of the array that a field points at
  *     GROUPED  the field is PREFIX_KEY, in an object whose members are fields of the same struct
  *     SHAPE    `rank` and `dim`              TEXTS    strings, and how many: n_FIELD
  *     ROWS     structs, and how many         PART, REF  a struct, a pointer to one (NULL: null)
@@ -51,6 +53,8 @@
 #define NESTED(s, key, path, what, ...)                                                       \
     {.name = #key, .kind = PLIM_KIND_##what, .at = PLIM_AT(s, path), __VA_ARGS__},
 #define GROUPED(s, prefix, key, what, ...) NESTED(s, key, prefix##_##key, what, __VA_ARGS__)
+#define INDEXED(s, key, array, i, what, ...)                                                  \
+    NESTED(s, key, array, what, .index = (i) + 1, __VA_ARGS__)
 #define DERIVED(s, key, what, ...) {.name = #key, .kind = PLIM_KIND_##what, __VA_ARGS__},
 #define SHOWN(s, key, ...) {.name = #key, .in = PLIM_IN_TEXT, __VA_ARGS__},
 #define RANGE(s, key, low, high, ...)                                                         \

@@ -319,67 +319,6 @@ void plim_report_model_line(plim_page *p, const plim_model_info *m)
     plim_flow_end(&f);
 }
 
-void plim_report_json_begin(plim_jw *w, const char *schema, const plim_model_info *m)
-{
-    plim_jw_object(w);
-    plim_jw_key(w, "schema");
-    plim_jw_cstr(w, schema);
-    if (!m)
-        return;
-    const struct {
-        const char *key;
-        uint64_t n;
-    } counts[] = {
-        {"parameters", m->parameters},     {"trainable_parameters", m->trainable_parameters},
-        {"buffers", m->buffers},           {"parameter_bytes", m->parameter_bytes},
-        {"buffer_bytes", m->buffer_bytes}, {"ops", m->ops},
-        {"unknown_ops", m->unknown_ops}};
-    plim_jw_key(w, "model");
-    plim_jw_object(w);
-    plim_jw_key(w, "name");
-    plim_jw_cstr(w, m->name);
-    plim_jw_key(w, "format");
-    plim_jw_cstr(w, m->format);
-    plim_jw_key(w, "producer");
-    plim_jw_cstr(w, m->producer);
-    plim_jw_key(w, "dtype");
-    plim_jw_cstr(w, plim_dtype_name(m->dtype));
-    for (size_t i = 0; i < PLIM_COUNT(counts); i++) {
-        plim_jw_key(w, counts[i].key);
-        plim_jw_u64(w, counts[i].n);
-    }
-    if (m->packed_weights) {
-        plim_jw_key(w, "packed_weights");
-        plim_jw_u64(w, m->packed_weights);
-    }
-    for (int max = 0; max < 2 && m->seq; max++) { /* only of models that have one */
-        int64_t n = max ? m->seq_max : m->seq;
-        plim_jw_key(w, max ? "seq_max" : "seq");
-        if (n)
-            plim_jw_i64(w, n);
-        else
-            plim_jw_null(w);
-    }
-    if (m->note && *m->note) {
-        plim_jw_key(w, "note");
-        plim_jw_cstr(w, m->note);
-    }
-    plim_jw_end(w);
-}
-
-void plim_report_json_open(plim_jw *w, plim_page *p, const char *schema,
-                           const plim_model_info *m)
-{
-    plim_jw_init(w, &p->buf);
-    plim_report_json_begin(w, schema, m);
-}
-
-void plim_report_json_close(plim_jw *w)
-{
-    plim_jw_end(w);
-    plim_buf_puts(w->out, "\n");
-}
-
 plim_status plim_report_print(const plim_report *report, const void *subject, plim_render how,
                               const plim_style *st, plim_put put, void *ud, plim_err *err)
 {

@@ -157,22 +157,12 @@ typedef enum plim_kind {
 } plim_kind;
 
 /* Defines a column's getter, which turns the row `r` into a cell. */
-#define PLIM_GETTER(fn, T, cell) static PLIM_GETTER_SHARED(fn, T, cell)
-#define PLIM_GETTER_SHARED(fn, T, cell)                                                       \
-    plim_cell fn(const void *row)                                                             \
+#define PLIM_GETTER(fn, T, cell)                                                              \
+    static plim_cell fn(const void *row)                                                      \
     {                                                                                         \
         const T *r = row;                                                                     \
         return cell;                                                                          \
     }
-
-/* Getters of a plim_phase_row, for all reports with phases. */
-plim_cell plim_phase_get_phase(const void *row);
-plim_cell plim_phase_get_requested(const void *row);
-plim_cell plim_phase_get_allocated(const void *row);
-plim_cell plim_phase_get_reserved(const void *row);
-plim_cell plim_phase_get_peak_requested(const void *row);
-plim_cell plim_phase_get_peak_allocated(const void *row);
-plim_cell plim_phase_get_peak_reserved(const void *row);
 
 /* ---- columns and rows ---------------------------------------------------- */
 
@@ -199,14 +189,17 @@ typedef struct plim_column {
     plim_cell (*get)(const void *row); /* makes the cell; NULL: it is the field at `at` */
     plim_kind kind;
     uint16_t at, also_at;
-    uint16_t known;    /* a bool: false: it is unknown */
+    uint16_t known; /* a bool: false: it is unknown */
+    uint16_t
+        index; /* 1 + that of the item, where the field points at an array; 0: it does not */
+    uint16_t any;      /* a number of bytes: 0: there is no such group */
     uint16_t unless;   /* a text: unless NULL, it says why this is unknown */
     uint16_t exact;    /* a bool: false: "~" stands before it in text */
     uint16_t only;     /* a number or text: 0 or "": the object has no such member */
     const char *empty; /* 0, NULL or "" is unknown, and says this; NULL: it is a value */
-    const struct plim_column *of; /* the figures of what it is made of */
-    const char *unit, *doc;
-    const char *command; /* of which the settings are */
+    const struct plim_column *of;     /* the figures of what it is made of */
+    const char *unit, *doc, *nothing; /* nothing: where `any` is 0 */
+    const char *command;              /* of which the settings are */
 } plim_column;
 #define PLIM_COLUMN(name_, title_, in_, align_, least_, drop_, get_)                          \
     {                                                                                         \
@@ -283,6 +276,7 @@ plim_status plim_report_json(plim_page *p, const char *schema, const plim_column
 extern const plim_column plim_model_info_figures[];
 extern const plim_column plim_step_time_figures[];
 extern const plim_column plim_phase_row_figures[];
+plim_rows plim_phase_rows(const plim_phase_row *rows, uint32_t n);
 
 /* ---- shared by several reports ------------------------------------------- */
 
@@ -313,9 +307,8 @@ typedef struct plim_report_card_fit {
 void plim_report_verdict(plim_page *p, const plim_report_card_fit *c);
 /* The settings that are the same in all of the estimates. */
 void plim_report_settings_line(plim_page *p, const plim_estimate *const *list, uint32_t n);
-/* The line of an estimate about the time of a step, and the object "time". */
+/* The line of an estimate about the time of a step,. */
 void plim_report_step_time(plim_page *p, const plim_step_time *t, uint32_t indent);
-void plim_report_step_time_json(plim_jw *w, const plim_step_time *t);
 /* A paragraph after an empty line; NULL or "": nothing. */
 void plim_report_paragraph(plim_page *p, plim_paint paint, const char *text);
 const char *plim_report_card(const char *gpu); /* "RTX 4090": without NVIDIA and GeForce */

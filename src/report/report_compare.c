@@ -2,14 +2,16 @@
 #include <limits.h>
 #include <math.h>
 
+#include "report/figures.h"
 #include "report/svg.h"
 #include "torch/torch.h"
 
 /* The estimates of a report. */
-typedef struct compare_list {
-    const plim_estimate *const *of;
-    uint32_t n;
-} compare_list;
+typedef struct plim_compare {
+    const plim_estimate *const *models;
+    uint32_t n_models;
+    const char *note; /* "": none */
+} plim_compare;
 
 /* MACs of one sample; of the whole input, if it has no batch. */
 static uint64_t sample_macs(const plim_estimate *e)
@@ -17,76 +19,43 @@ static uint64_t sample_macs(const plim_estimate *e)
     return e->model->batch > 0 ? e->forward_macs / (uint64_t)e->model->batch : e->forward_macs;
 }
 
-static plim_cell compare_fits(const plim_estimate *e)
+static plim_cell cell_batch(int64_t batch)
 {
-    const char *fits = plim_report_fits(e->fits);
-    return fits ? plim_cell_text(fits) : (plim_cell){.kind = PLIM_CELL_UNKNOWN};
+    return batch > 0 ? plim_cell_int(batch) : (plim_cell){.kind = PLIM_CELL_UNKNOWN};
 }
 
 /* clang-format off */
 PLIM_GETTER(compare_model, plim_estimate, plim_cell_text(r->model->name))
-PLIM_GETTER(compare_batch, plim_estimate, r->model->batch > 0 ? plim_cell_int(r->model->batch) : (plim_cell){.kind = PLIM_CELL_UNKNOWN})
+PLIM_GETTER(compare_batch, plim_estimate, cell_batch(r->model->batch))
 PLIM_GETTER(compare_parameters, plim_estimate, plim_cell_u64(PLIM_CELL_METRIC, r->model->parameters))
-PLIM_GETTER(compare_macs, plim_estimate, plim_cell_u64(PLIM_CELL_METRIC, r->forward_macs))
 PLIM_GETTER(compare_sample_macs, plim_estimate, plim_cell_u64(PLIM_CELL_METRIC, sample_macs(r)))
-PLIM_GETTER(compare_saved, plim_estimate, plim_cell_u64(PLIM_CELL_BYTES, r->saved_activations))
-PLIM_GETTER(compare_requested, plim_estimate, plim_cell_u64(PLIM_CELL_BYTES, r->peak_requested))
-PLIM_GETTER(compare_allocated, plim_estimate, plim_cell_u64(PLIM_CELL_BYTES, r->peak_allocated))
-PLIM_GETTER(compare_reserved, plim_estimate, plim_cell_u64(PLIM_CELL_BYTES, r->peak_reserved))
-PLIM_GETTER(compare_low, plim_estimate, plim_cell_bytes_if(r->context_known, r->device_low))
-PLIM_GETTER(compare_high, plim_estimate, plim_cell_bytes_if(r->context_known, r->device_high))
-PLIM_GETTER(compare_time_low, plim_estimate, plim_cell_ms(r->time.low_ms))
-PLIM_GETTER(compare_time, plim_estimate, plim_cell_ms(r->time.usual_ms))
-PLIM_GETTER(compare_time_high, plim_estimate, plim_cell_ms(r->time.high_ms))
-PLIM_GETTER(compare_get_fits, plim_estimate, compare_fits(r))
 PLIM_GETTER(compare_top1, plim_estimate, plim_cell_rate(r->model->top1))
-
-static const plim_column compare_columns[] = {
-    /* name              title         in            align          least drop get */
-    PLIM_COLUMN("model",            "model",      PLIM_IN_BOTH, PLIM_CUT_HEAD, 24,   0,   compare_model),
-    PLIM_COLUMN("batch",            "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_batch),
-    PLIM_COLUMN("parameters",       "parameters", PLIM_IN_BOTH, PLIM_RIGHT,    0,    0,   compare_parameters),
-    PLIM_COLUMN("macs",             "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_macs),
-    PLIM_COLUMN("macs_per_sample",  "MACs",       PLIM_IN_BOTH, PLIM_RIGHT,    0,    0,   compare_sample_macs),
-    PLIM_COLUMN("saved_activations", "saved",     PLIM_IN_BOTH, PLIM_RIGHT,    0,    0,   compare_saved),
-    PLIM_COLUMN("peak_requested",   "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_requested),
-    PLIM_COLUMN("peak_allocated",   "peak",       PLIM_IN_BOTH, PLIM_RIGHT,    0,    0,   compare_allocated),
-    PLIM_COLUMN("peak_reserved",    "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_reserved),
-    PLIM_COLUMN("device_low",       "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_low),
-    PLIM_COLUMN("device_high",      "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_high),
-    PLIM_COLUMN("top1",             "top-1 %",    PLIM_IN_BOTH, PLIM_RIGHT,    0,    0,   compare_top1),
-    PLIM_COLUMN("time_low_ms",      "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_time_low),
-    PLIM_COLUMN("time_usual_ms",    "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_time),
-    PLIM_COLUMN("time_high_ms",     "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_time_high),
-    /* with a card only */
-    PLIM_COLUMN("time_usual_ms",    "step",       PLIM_IN_TEXT, PLIM_RIGHT,    0,    0,   compare_time),
-    PLIM_COLUMN("fits",             "fits",       PLIM_IN_BOTH, PLIM_LEFT,     0,    0,   compare_get_fits),
-};
 /* clang-format on */
-enum { COMPARE_OF_CARD = 2 }; /* the last columns of the text */
 
-static plim_rows compare_rows(const compare_list *list)
+#include "answers/compare.def"
+
+static plim_rows compare_rows(const plim_compare *list)
 {
-    return PLIM_ROWS_OF(compare_columns, list->of, list->n);
+    return PLIM_FIGURE_ROWS(compared, list->models, list->n_models);
 }
 
 /* The settings are the same for all. */
-static const char *compare_note(plim_page *p, const compare_list *list)
+static const char *compare_note(plim_page *p, const plim_compare *list)
 {
     const char *note =
-        plim_torch_note(&p->arena, plim_settings_get(list->of[0]->settings, "torch"));
+        plim_torch_note(&p->arena, plim_settings_get(list->models[0]->settings, "torch"));
     p->buf.bad |= !note;
     return note;
 }
 
 static plim_status compare_text(plim_page *p, const void *subject, plim_err *err)
 {
-    const compare_list *list = subject;
+    const plim_compare *list = subject;
     plim_rows r = compare_rows(list);
-    bool card = list->of[0]->fits != PLIM_FITS_NO_CARD;
-    r.n_columns -= card ? 0 : COMPARE_OF_CARD;
+    bool card = list->models[0]->fits != PLIM_FITS_NO_CARD;
+    r.hidden = card ? NULL : "time_usual_ms,fits";
     if (!p->style.quiet) {
-        plim_report_settings_line(p, list->of, list->n);
+        plim_report_settings_line(p, list->models, list->n_models);
         plim_page_puts(p, "\n");
     }
     plim_status st = plim_rows_text(p, &r, 0, err);
@@ -111,18 +80,9 @@ static plim_status compare_text(plim_page *p, const void *subject, plim_err *err
 static plim_status compare_json(plim_page *p, const void *subject, plim_err *err)
 {
     (void)err;
-    const compare_list *list = subject;
-    const plim_rows r = compare_rows(list);
-    plim_jw w;
-    plim_report_json_open(&w, p, "plimsoll/compare/1", NULL);
-    const char *note = compare_note(p, list);
-    if (note && *note) {
-        plim_jw_key(&w, "note");
-        plim_jw_cstr(&w, note);
-    }
-    plim_rows_json(&w, "models", &r);
-    plim_report_json_close(&w);
-    return PLIM_OK;
+    plim_compare all = *(const plim_compare *)subject;
+    all.note = compare_note(p, &all);
+    return plim_report_json(p, "plimsoll/compare/1", plim_compare_figures, &all, NULL);
 }
 
 static plim_status compare_csv(plim_page *p, const void *subject, plim_err *err)
@@ -290,11 +250,11 @@ static void place_label(picture_point *points, uint32_t n, uint32_t i)
 
 /* The models that can be shown, those with the most parameters first, so that small circles
  * lie upon large ones. */
-static uint32_t picture_points(const compare_list *list, picture_point *points)
+static uint32_t picture_points(const plim_compare *list, picture_point *points)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < list->n; i++) {
-        const plim_estimate *e = list->of[i];
+    for (uint32_t i = 0; i < list->n_models; i++) {
+        const plim_estimate *e = list->models[i];
         if (e->model->top1 <= 0 || !sample_macs(e))
             continue;
         uint32_t at = n++;
@@ -338,14 +298,14 @@ static void draw_points(plim_page *p, picture_point *points, uint32_t n)
 }
 
 /* Names the models that the picture leaves out. */
-static void draw_left_out(plim_page *p, const compare_list *list)
+static void draw_left_out(plim_page *p, const plim_compare *list)
 {
     plim_buf names;
     plim_buf_init(&names, &p->arena);
-    for (uint32_t i = 0; i < list->n; i++)
-        if (list->of[i]->model->top1 <= 0)
-            plim_buf_printf(&names, "%s%s",
-                            names.n ? ", " : "accuracy not known: ", list->of[i]->model->name);
+    for (uint32_t i = 0; i < list->n_models; i++)
+        if (list->models[i]->model->top1 <= 0)
+            plim_buf_printf(&names, "%s%s", names.n ? ", " : "accuracy not known: ",
+                            list->models[i]->model->name);
     p->buf.bad |= names.bad;
     if (names.n)
         plim_svg_text(p, PICTURE_LEFT, PICTURE_HEIGHT - 4, PICTURE_LETTER - 2, PLIM_SVG_START,
@@ -354,8 +314,8 @@ static void draw_left_out(plim_page *p, const compare_list *list)
 
 static plim_status compare_svg(plim_page *p, const void *subject, plim_err *err)
 {
-    const compare_list *list = subject;
-    picture_point *points = PLIM_NEW_N(&p->arena, picture_point, list->n);
+    const plim_compare *list = subject;
+    picture_point *points = PLIM_NEW_N(&p->arena, picture_point, list->n_models);
     uint32_t n = points ? picture_points(list, points) : 0;
     if (!points)
         return plim_oom(err);
@@ -410,7 +370,7 @@ plim_status plim_compare_print(const plim_estimate *const *list, uint32_t n, pli
                                        .json = compare_json,
                                        .csv = compare_csv,
                                        .svg = compare_svg};
-    const compare_list all = {list, n};
+    const plim_compare all = {list, n, NULL};
     bool whole = list && n;
     for (uint32_t i = 0; i < n && whole; i++)
         whole = list[i] != NULL;

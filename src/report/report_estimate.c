@@ -1,14 +1,15 @@
 /* report_estimate.c -- the report of an estimate. */
-#include "report/report.h"
+#include "report/figures.h"
 
 /* ---- the tensors that are live at the peak ------------------------------- */
 
+/* A storage as the table in text has it: a plim_live to its figures. */
 typedef struct live_row {
-    const plim_live *live;
+    plim_live of;
     const char *tensor; /* name.role */
 } live_row;
 
-static plim_cell live_size(const plim_live *l)
+static plim_cell cell_size(const plim_live *l)
 {
     plim_cell c = plim_cell_u64(PLIM_CELL_BYTES, l->bytes);
     c.mark = l->certainty == PLIM_EXACT ? NULL : "~";
@@ -17,26 +18,12 @@ static plim_cell live_size(const plim_live *l)
 
 /* clang-format off */
 PLIM_GETTER(live_tensor, live_row, plim_cell_text(r->tensor))
-PLIM_GETTER(live_name, live_row, plim_cell_text(r->live->name))
-PLIM_GETTER(live_role, live_row, plim_cell_text(r->live->role))
-PLIM_GETTER(live_category, live_row, plim_cell_text(plim_category_name(r->live->category)))
-PLIM_GETTER(live_dtype, live_row, plim_cell_text(plim_dtype_name(r->live->dtype)))
-PLIM_GETTER(live_shape, live_row, plim_cell_shape(r->live->rank, r->live->dim))
-PLIM_GETTER(live_bytes, live_row, live_size(r->live))
-PLIM_GETTER(live_certainty, live_row, plim_cell_text(plim_certainty_name(r->live->certainty)))
-
-static const plim_column live_columns[] = {
-    /* name         title       in            align          least drop get */
-    PLIM_COLUMN("name",        "",         PLIM_IN_DATA, PLIM_LEFT,     0,    0,   live_name),
-    PLIM_COLUMN("role",        "",         PLIM_IN_DATA, PLIM_LEFT,     0,    0,   live_role),
-    PLIM_COLUMN("tensor",      "tensor",   PLIM_IN_TEXT, PLIM_CUT_HEAD, 30,   0,   live_tensor),
-    PLIM_COLUMN("category",    "category", PLIM_IN_BOTH, PLIM_LEFT,     0,    2,   live_category),
-    PLIM_COLUMN("dtype",       "dtype",    PLIM_IN_BOTH, PLIM_LEFT,     0,    3,   live_dtype),
-    PLIM_COLUMN("shape",       "shape",    PLIM_IN_BOTH, PLIM_CUT_TAIL, 14,   1,   live_shape),
-    PLIM_COLUMN("bytes",       "bytes",    PLIM_IN_BOTH, PLIM_RIGHT,    0,    0,   live_bytes),
-    PLIM_COLUMN("certainty",   "",         PLIM_IN_DATA, PLIM_LEFT,     0,    0,   live_certainty),
-};
+PLIM_GETTER(live_bytes, plim_live, cell_size(r))
+PLIM_GETTER(memory_search, plim_estimate, plim_cell_bytes_if(r->search || !r->searched, r->search))
+PLIM_GETTER(budget_within, plim_estimate, plim_cell_bool(!r->over_budget))
 /* clang-format on */
+
+#include "answers/estimate.def"
 
 /* The n largest live storages as rows. */
 static plim_rows live_rows(plim_page *p, const plim_estimate *e, uint32_t n)
@@ -47,15 +34,13 @@ static plim_rows live_rows(plim_page *p, const plim_estimate *e, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         const plim_live *l = e->live[i];
         const char *name = l->name ? l->name : "", *role = l->role ? l->role : "";
-        rows[i].live = l;
+        rows[i].of = *l;
         rows[i].tensor =
             plim_arena_printf(&p->arena, "%s%s%s", name, *name && *role ? "." : "", role).p;
     }
-    return (plim_rows){.columns = live_columns,
-                       .n_columns = PLIM_COUNT(live_columns),
-                       .items = rows,
-                       .size = sizeof *rows,
-                       .n = n};
+    plim_rows r = PLIM_FIGURE_ROWS(live, rows, n);
+    r.size = sizeof *rows;
+    return r;
 }
 
 /* ---- text: model and settings -------------------------------------------- */
@@ -119,36 +104,11 @@ void plim_report_settings_line(plim_page *p, const plim_estimate *const *list, u
 
 /* ---- text: the ranks of a job --------------------------------------------- */
 
-/* clang-format off */
-PLIM_GETTER(rank_ranks, plim_rank, plim_cell_text(r->ranks))
-PLIM_GETTER(rank_count, plim_rank, plim_cell_u64(PLIM_CELL_COUNT, r->count))
-PLIM_GETTER(rank_requested, plim_rank, plim_cell_u64(PLIM_CELL_BYTES, r->peak_requested))
-PLIM_GETTER(rank_allocated, plim_rank, plim_cell_u64(PLIM_CELL_BYTES, r->peak_allocated))
-PLIM_GETTER(rank_reserved, plim_rank, plim_cell_u64(PLIM_CELL_BYTES, r->peak_reserved))
-PLIM_GETTER(rank_fits, plim_rank, plim_cell_text(plim_report_fits(r->fits)))
-
-static const plim_column rank_columns[] = {
-    /* name       title        in            align         least drop get */
-    PLIM_COLUMN("ranks",     "ranks",     PLIM_IN_BOTH, PLIM_CUT_TAIL, 12,  0,   rank_ranks),
-    PLIM_COLUMN("count",     "cards",     PLIM_IN_BOTH, PLIM_RIGHT,    0,   3,   rank_count),
-    PLIM_COLUMN("requested", "requested", PLIM_IN_BOTH, PLIM_RIGHT,    0,   2,   rank_requested),
-    PLIM_COLUMN("allocated", "allocated", PLIM_IN_BOTH, PLIM_RIGHT,    0,   1,   rank_allocated),
-    PLIM_COLUMN("reserved",  "reserved",  PLIM_IN_BOTH, PLIM_RIGHT,    0,   0,   rank_reserved),
-    PLIM_COLUMN("fits",      "",          PLIM_IN_DATA, PLIM_LEFT,     0,   0,   rank_fits),
-};
-/* clang-format on */
-
 static plim_status estimate_ranks(plim_page *p, const plim_estimate *e, plim_err *err)
 {
-    const plim_rows r = PLIM_ROWS_OF(rank_columns, e->ranks, e->n_ranks);
+    const plim_rows r = PLIM_FIGURE_ROWS(rank, e->ranks, e->n_ranks);
     return e->n_ranks ? plim_report_table(p, "Ranks, the worst first, which is shown", r, err)
                       : PLIM_OK;
-}
-
-static void json_ranks(plim_jw *w, const plim_estimate *e)
-{
-    const plim_rows r = PLIM_ROWS_OF(rank_columns, e->ranks, e->n_ranks);
-    plim_rows_json(w, "ranks", &r);
 }
 
 /* ---- text: what is live at the peak -------------------------------------- */
@@ -425,16 +385,16 @@ static plim_status estimate_live(plim_page *p, const plim_estimate *e, plim_err 
 
 static void estimate_unknown_ops(plim_page *p, const plim_estimate *e)
 {
-    if (!e->n_unknown_targets)
+    if (!e->n_unknown_ops)
         return;
     plim_flow f = plim_flow_open(p, " ", 2);
     plim_page_puts(p, "\n");
     plim_page_paint(p, PLIM_PAINT_WARN);
-    plim_page_puts(p, e->n_unknown_targets == 1 ? "Op without a rule" : "Ops without a rule");
+    plim_page_puts(p, e->n_unknown_ops == 1 ? "Op without a rule" : "Ops without a rule");
     plim_page_paint(p, PLIM_PAINT_PLAIN);
     plim_page_puts(p, ", counted with a bound:\n");
-    for (uint32_t i = 0; i < e->n_unknown_targets; i++)
-        plim_flow_add(&f, plim_page_clean(p, e->unknown_targets[i]));
+    for (uint32_t i = 0; i < e->n_unknown_ops; i++)
+        plim_flow_add(&f, plim_page_clean(p, e->unknown_ops[i]));
     plim_flow_end(&f);
 }
 
@@ -483,229 +443,10 @@ static plim_status estimate_text(plim_page *p, const void *subject, plim_err *er
     return PLIM_OK;
 }
 
-/* ---- JSON: docs/json.md -------------------------------------------------- */
-
-typedef struct estimate_number {
-    const char *key;
-    uint64_t n;
-    bool known; /* else null */
-} estimate_number;
-
-static void json_numbers(plim_jw *w, const char *key, const estimate_number *v, size_t n)
-{
-    plim_jw_key(w, key);
-    plim_jw_object(w);
-    for (size_t i = 0; i < n; i++) {
-        plim_jw_key(w, v[i].key);
-        if (v[i].known)
-            plim_jw_u64(w, v[i].n);
-        else
-            plim_jw_null(w);
-    }
-    plim_jw_end(w);
-}
-
-static void json_text(plim_jw *w, const char *key, const char *z)
-{
-    plim_jw_key(w, key);
-    plim_jw_cstr(w, z);
-}
-
-static void json_memory(plim_jw *w, const plim_estimate *e)
-{
-    const estimate_number rows[] = {
-        {"parameters", e->category[PLIM_CAT_PARAMETER], true},
-        {"buffers", e->category[PLIM_CAT_BUFFER], true},
-        {"gradients", e->category[PLIM_CAT_GRADIENT], true},
-        {"optimizer_state", e->category[PLIM_CAT_OPTIMIZER_STATE], true},
-        {"inputs", e->category[PLIM_CAT_INPUT], true},
-        {"activations", e->category[PLIM_CAT_ACTIVATION], true},
-        {"temporaries", e->category[PLIM_CAT_TEMPORARY], true},
-        {"workspace", e->category[PLIM_CAT_WORKSPACE], true},
-        {"outputs", e->category[PLIM_CAT_OUTPUT], true},
-        {"peak_live_requested", e->peak_live_requested, true},
-        {"saved_activations", e->saved_activations, true},
-        {"peak_requested", e->peak_requested, true},
-        {"peak_allocated", e->peak_allocated, true},
-        {"peak_reserved", e->peak_reserved, true},
-        {"reserved_low", e->reserved_low, true},
-        {"reserved_high", e->reserved_high, true},
-        {"context_low", e->context_low, e->context_known},
-        {"context", e->context, e->context_known},
-        {"context_high", e->context_high, e->context_known},
-        {"device_low", e->device_low, e->context_known},
-        {"device", e->device, e->context_known},
-        {"device_high", e->device_high, e->context_known},
-        {"search", e->search, e->search || !e->searched},
-        {"ema", e->ema_bytes, true},
-        {"needed_low", e->needed_low, e->needed_low > 0 && e->context_known},
-        {"needed_high", e->needed_high, e->needed_low > 0 && e->context_known},
-    };
-    json_numbers(w, "memory", rows, PLIM_COUNT(rows));
-}
-
-/* clang-format off */
-PLIM_GETTER(phase_step, plim_phase_row, plim_cell_int(PLIM_MAX(r->step, 0)))
-PLIM_GETTER_SHARED(plim_phase_get_phase, plim_phase_row, plim_cell_text(plim_phase_name(r->phase)))
-PLIM_GETTER_SHARED(plim_phase_get_requested, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->requested))
-PLIM_GETTER_SHARED(plim_phase_get_allocated, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->allocated))
-PLIM_GETTER_SHARED(plim_phase_get_reserved, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->reserved))
-PLIM_GETTER_SHARED(plim_phase_get_peak_requested, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->peak_requested))
-PLIM_GETTER_SHARED(plim_phase_get_peak_allocated, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->peak_allocated))
-PLIM_GETTER_SHARED(plim_phase_get_peak_reserved, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->peak_reserved))
-
-static const plim_column phase_columns[] = {
-    PLIM_COLUMN("step",           "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, phase_step),
-    PLIM_COLUMN("phase",          "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_phase),
-    PLIM_COLUMN("requested",      "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_requested),
-    PLIM_COLUMN("allocated",      "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_allocated),
-    PLIM_COLUMN("reserved",       "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_reserved),
-    PLIM_COLUMN("peak_requested", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_peak_requested),
-    PLIM_COLUMN("peak_allocated", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_peak_allocated),
-    PLIM_COLUMN("peak_reserved",  "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_peak_reserved),
-};
-/* clang-format on */
-
-static void json_phases(plim_jw *w, const plim_estimate *e)
-{
-    const plim_rows r = PLIM_ROWS_OF(phase_columns, e->phases, e->n_phases);
-    plim_rows_json(w, "phases", &r);
-}
-
-static void json_peak(plim_jw *w, plim_page *p, const plim_estimate *e)
-{
-    plim_rows r = live_rows(p, e, e->n_live);
-    plim_jw_key(w, "peak");
-    plim_jw_object(w);
-    plim_jw_key(w, "step");
-    plim_jw_i64(w, PLIM_MAX(e->peak_step, 0));
-    json_text(w, "phase", plim_phase_name(e->peak_phase));
-    json_text(w, "op", e->peak_op ? e->peak_op : "");
-    plim_rows_json(w, "live", &r);
-    plim_jw_end(w);
-}
-
-static void json_certainty(plim_jw *w, const plim_estimate *e)
-{
-    plim_jw_key(w, "certainty");
-    plim_jw_object(w);
-    for (uint32_t c = 0; c < e->n_certainties; c++) {
-        plim_jw_key(w, plim_certainty_name((plim_certainty)c));
-        plim_jw_u64(w, e->certainty[c]);
-    }
-    plim_jw_key(w, "unknown_ops");
-    plim_jw_array(w);
-    for (uint32_t i = 0; i < e->n_unknown_targets; i++)
-        plim_jw_cstr(w, e->unknown_targets[i]);
-    plim_jw_end(w);
-    plim_jw_end(w);
-}
-
-static void json_fit(plim_jw *w, const plim_estimate *e)
-{
-    plim_jw_key(w, "fit");
-    plim_jw_object(w);
-    json_text(w, "gpu", e->gpu);
-    plim_jw_key(w, "gpu_bytes");
-    if (e->gpu_bytes)
-        plim_jw_u64(w, e->gpu_bytes);
-    else
-        plim_jw_null(w);
-    json_text(w, "fits", plim_report_fits(e->fits));
-    plim_jw_key(w, "oom");
-    plim_jw_bool(w, e->oom);
-    json_text(w, "oom_text", e->oom ? e->oom_text : NULL);
-    plim_jw_end(w);
-}
-
-static void json_budget(plim_jw *w, const plim_estimate *e)
-{
-    plim_jw_key(w, "budget");
-    if (!e->budget_bytes) {
-        plim_jw_null(w);
-        return;
-    }
-    plim_jw_object(w);
-    plim_jw_key(w, "bytes");
-    plim_jw_u64(w, e->budget_bytes);
-    plim_jw_key(w, "within");
-    plim_jw_bool(w, !e->over_budget);
-    plim_jw_end(w);
-}
-
-/* clang-format off */
-PLIM_GETTER(bucket_step, plim_bucket, plim_cell_int(PLIM_MAX(r->step, 0)))
-PLIM_GETTER(bucket_phase, plim_bucket, plim_cell_text(plim_phase_name(r->phase)))
-PLIM_GETTER(bucket_requested, plim_bucket, plim_cell_u64(PLIM_CELL_BYTES, r->requested))
-PLIM_GETTER(bucket_allocated, plim_bucket, plim_cell_u64(PLIM_CELL_BYTES, r->allocated))
-PLIM_GETTER(bucket_reserved, plim_bucket, plim_cell_u64(PLIM_CELL_BYTES, r->reserved))
-
-static const plim_column bucket_columns[] = {
-    PLIM_COLUMN("step",      "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, bucket_step),
-    PLIM_COLUMN("phase",     "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, bucket_phase),
-    PLIM_COLUMN("requested", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, bucket_requested),
-    PLIM_COLUMN("allocated", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, bucket_allocated),
-    PLIM_COLUMN("reserved",  "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, bucket_reserved),
-};
-/* clang-format on */
-
-static void json_timeline(plim_jw *w, const plim_estimate *e)
-{
-    const plim_rows r = PLIM_ROWS_OF(bucket_columns, e->timeline, e->n_buckets);
-    plim_jw_key(w, "timeline");
-    plim_jw_object(w);
-    plim_jw_key(w, "peak_bucket");
-    plim_jw_u64(w, e->peak_bucket);
-    plim_rows_json(w, "buckets", &r);
-    plim_jw_end(w);
-}
-
-/* clang-format off */
-PLIM_GETTER(change_settings, plim_change, plim_cell_text(r->settings))
-PLIM_GETTER(change_allocated, plim_change, plim_cell_u64(PLIM_CELL_BYTES, r->saved_allocated))
-PLIM_GETTER(change_reserved, plim_change, plim_cell_u64(PLIM_CELL_BYTES, r->saved_reserved))
-PLIM_GETTER(change_fits, plim_change, plim_cell_text(plim_report_fits(r->fits)))
-
-static const plim_column change_columns[] = {
-    PLIM_COLUMN("settings",        "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, change_settings),
-    PLIM_COLUMN("saved_allocated", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, change_allocated),
-    PLIM_COLUMN("saved_reserved",  "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, change_reserved),
-    PLIM_COLUMN("fits",            "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, change_fits),
-};
-/* clang-format on */
-
-static void json_changes(plim_jw *w, const plim_estimate *e)
-{
-    const plim_rows r = PLIM_ROWS_OF(change_columns, e->changes, e->n_changes);
-    plim_rows_json(w, "changes", &r);
-}
-
 static plim_status estimate_json(plim_page *p, const void *subject, plim_err *err)
 {
     (void)err;
-    const plim_estimate *e = subject;
-    const estimate_number flops[] = {{"forward", e->forward_flops, true},
-                                     {"backward", e->backward_flops, true},
-                                     {"forward_macs", e->forward_macs, true}};
-    plim_jw w;
-    plim_report_json_open(&w, p, "plimsoll/estimate/1", e->model);
-    plim_jw_key(&w, "settings");
-    plim_settings_write(&w, e->settings, "estimate");
-    json_memory(&w, e);
-    json_phases(&w, e);
-    json_peak(&w, p, e);
-    json_certainty(&w, e);
-    json_numbers(&w, "flops", flops, PLIM_COUNT(flops));
-    json_fit(&w, e);
-    plim_report_step_time_json(&w, &e->time);
-    json_budget(&w, e);
-    json_timeline(&w, e);
-    json_text(&w, "assumed", e->assumed);
-    json_text(&w, "advice", e->advice);
-    json_changes(&w, e);
-    json_ranks(&w, e);
-    plim_report_json_close(&w);
-    return PLIM_OK;
+    return plim_report_json(p, "plimsoll/estimate/1", plim_estimate_figures, subject, NULL);
 }
 
 plim_status plim_estimate_print(const plim_estimate *e, plim_render r, const plim_style *st,

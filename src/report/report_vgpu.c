@@ -16,38 +16,6 @@ static const char *const kinds[PLIM_CAT_COUNT] = {
 
 /* ---- phases ---------------------------------------------------------------- */
 
-static plim_cell phase_step_shown(const plim_phase_row *r)
-{
-    return r->step < 0 ? plim_cell_text("") : plim_cell_int(r->step);
-}
-
-/* clang-format off */
-PLIM_GETTER(phase_step_text, plim_phase_row, phase_step_shown(r))
-PLIM_GETTER(phase_step, plim_phase_row, plim_cell_int(PLIM_MAX(r->step, 0)))
-
-static const plim_column phase_columns[] = {
-    /* name            title            in            align       least drop get */
-    PLIM_COLUMN("step",           "step",          PLIM_IN_TEXT, PLIM_RIGHT, 0, 2, phase_step_text),
-    PLIM_COLUMN("step",           "",              PLIM_IN_DATA, PLIM_RIGHT, 0, 0, phase_step),
-    PLIM_COLUMN("phase",          "phase",         PLIM_IN_BOTH, PLIM_LEFT,  0, 0, plim_phase_get_phase),
-    PLIM_COLUMN("requested",      "",              PLIM_IN_DATA, PLIM_RIGHT, 0, 0, plim_phase_get_requested),
-    PLIM_COLUMN("allocated",      "allocated",     PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, plim_phase_get_allocated),
-    PLIM_COLUMN("reserved",       "reserved",      PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, plim_phase_get_reserved),
-    PLIM_COLUMN("peak_requested", "",              PLIM_IN_DATA, PLIM_RIGHT, 0, 0, plim_phase_get_peak_requested),
-    PLIM_COLUMN("peak_allocated", "peak allocated", PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, plim_phase_get_peak_allocated),
-    PLIM_COLUMN("peak_reserved",  "",              PLIM_IN_DATA, PLIM_RIGHT, 0, 0, plim_phase_get_peak_reserved),
-};
-/* clang-format on */
-
-static plim_rows phase_rows(const plim_phase_row *rows, uint32_t n)
-{
-    return (plim_rows){.columns = phase_columns,
-                       .n_columns = PLIM_COUNT(phase_columns),
-                       .items = rows,
-                       .size = sizeof *rows,
-                       .n = n};
-}
-
 /* Up to the first step, and from the last one on: the last that is complete, or the one in
  * which memory ran out. */
 static bool phase_is_shown(const plim_vgpu_report *r, const plim_phase_row *row)
@@ -82,7 +50,7 @@ static plim_status print_phases(plim_page *p, const plim_vgpu_report *r, plim_er
             add_phase(rows, &n, &r->phases[i]);
         else
             all = false;
-    plim_rows shown = phase_rows(rows, n);
+    plim_rows shown = plim_phase_rows(rows, n);
     plim_page_puts(p, all ? "\nPhases\n" : "\nPhases of the first and the last step\n");
     return plim_rows_text(p, &shown, 2, err);
 }
@@ -714,7 +682,7 @@ void plim_run_json(plim_jw *w, const plim_vgpu_report *r)
                    {"storages", r->storages},
                    {"num_ooms", r->num_ooms},
                    {"num_alloc_retries", r->num_alloc_retries}};
-    plim_rows phases = phase_rows(r->phases, r->n_phases), cards = verdict_rows(r),
+    plim_rows phases = plim_phase_rows(r->phases, r->n_phases), cards = verdict_rows(r),
               attempts = attempt_rows(r, r->n_attempts);
     json_card(w, r);
     if (r->world > 1)

@@ -2,4 +2,17 @@
 #define PLIM_FIGURES_STORAGE
 #include "report/figures.h"
 
+static plim_cell cell_step(int step)
+{
+    return step < 0 ? plim_cell_text("") : plim_cell_int(step);
+}
+PLIM_GETTER(phase_step_shown, plim_phase_row, cell_step(r->step))
+
 #include "answers/shared.def"
+
+plim_rows plim_phase_rows(const plim_phase_row *rows, uint32_t n)
+{
+    plim_rows r = PLIM_FIGURE_ROWS(phase_row, rows, n);
+    r.size = sizeof *rows;
+    return r;
+}

@@ -54,7 +54,7 @@ static plim_status draw_counter(plim_page *p, const plim_estimate *e, bool reser
     if (!y)
         return plim_oom(err);
     for (uint32_t i = 0; i < e->n_buckets; i++)
-        y[i] = height_of(reserved ? e->timeline[i]->reserved : e->timeline[i]->allocated, top);
+        y[i] = height_of(reserved ? e->buckets[i]->reserved : e->buckets[i]->allocated, top);
     plim_svg_steps(p, TIMELINE_LEFT, TIMELINE_PLOT_RIGHT, y, e->n_buckets,
                    TIMELINE_PLOT_BOTTOM, color);
     return PLIM_OK;
@@ -66,10 +66,10 @@ static void draw_names(plim_page *p, const plim_estimate *e, bool steps)
     const double letter = plim_svg_text_width("n", TIMELINE_LETTER);
     double y = TIMELINE_PLOT_BOTTOM + (steps ? 34 : 17);
     for (uint32_t i = 0, to; i < e->n_buckets; i = to) {
-        const plim_bucket *b = e->timeline[i];
+        const plim_bucket *b = e->buckets[i];
         char step[24] = "";
-        for (to = i + 1; to < e->n_buckets && e->timeline[to]->step == b->step &&
-                         (steps || e->timeline[to]->phase == b->phase);)
+        for (to = i + 1; to < e->n_buckets && e->buckets[to]->step == b->step &&
+                         (steps || e->buckets[to]->phase == b->phase);)
             to++;
         double x1 = bucket_x(e, i), x2 = bucket_x(e, to);
         uint32_t columns = (uint32_t)((x2 - x1) / letter);
@@ -102,7 +102,7 @@ plim_status plim_timeline_svg(plim_page *p, const void *estimate, plim_err *err)
     const plim_estimate *e = estimate;
     uint64_t top = 0;
     for (uint32_t i = 0; i < e->n_buckets; i++)
-        top = PLIM_MAX(top, PLIM_MAX(e->timeline[i]->allocated, e->timeline[i]->reserved));
+        top = PLIM_MAX(top, PLIM_MAX(e->buckets[i]->allocated, e->buckets[i]->reserved));
     if (!top)
         return plim_fail(err, PLIM_EUSAGE, 0, "'%s' allocates nothing: there is no picture",
                          e->model->name);

@@ -136,7 +136,7 @@ static void check_sums(const char *why, const plim_estimate *e)
     CHECK(why, e->reserved_low <= e->peak_reserved && e->peak_reserved <= e->reserved_high);
     CHECK(why, e->device_low <= e->device_high);
     CHECK(why, e->peak_bucket < e->n_buckets &&
-                   e->timeline[e->peak_bucket]->allocated == e->peak_allocated);
+                   e->buckets[e->peak_bucket]->allocated == e->peak_allocated);
     CHECK(why, e->advice && *e->advice);
 }
 
@@ -179,7 +179,7 @@ static void test_same_input_same_answer(void **state)
     }
     assert_int_equal(a->n_buckets, b->n_buckets);
     for (uint32_t i = 0; i < a->n_buckets; i++)
-        assert_memory_equal(a->timeline[i], b->timeline[i], sizeof *a->timeline[i]);
+        assert_memory_equal(a->buckets[i], b->buckets[i], sizeof *a->buckets[i]);
     plim_estimate_free(a);
     plim_estimate_free(b);
 }

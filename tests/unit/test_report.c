@@ -163,8 +163,8 @@ static void make_estimate(made *m)
                            .fits = PLIM_FITS_NO_CARD,
                            .live = m->live_at,
                            .phases = m->phases_at,
-                           .timeline = m->buckets_at,
-                           .unknown_targets = m->targets};
+                           .buckets = m->buckets_at,
+                           .unknown_ops = m->targets};
     POINT(m->live_at, m->live);
     POINT(m->phases_at, m->phases);
     POINT(m->buckets_at, m->buckets);
@@ -173,9 +173,9 @@ static void make_estimate(made *m)
 static void free_made(made *m) { plim_settings_free(m->settings); }
 
 static const plim_live tiny_live[] = {
-    {"fc", "out", PLIM_CAT_ACTIVATION, PLIM_EXACT, 2 * MIB, PLIM_F32, 2, {512, 1024}},
-    {"fc.weight", "", PLIM_CAT_PARAMETER, PLIM_EXACT, MIB, PLIM_F32, 2, {256, 1024}},
-    {"fc.weight", "grad", PLIM_CAT_GRADIENT, PLIM_ESTIMATED, MIB, PLIM_F32, 2, {256, 1024}},
+    {"fc", "out", PLIM_CAT_ACTIVATION, PLIM_F32, 2, {512, 1024}, 2 * MIB, PLIM_EXACT},
+    {"fc.weight", "", PLIM_CAT_PARAMETER, PLIM_F32, 2, {256, 1024}, MIB, PLIM_EXACT},
+    {"fc.weight", "grad", PLIM_CAT_GRADIENT, PLIM_F32, 2, {256, 1024}, MIB, PLIM_ESTIMATED},
 };
 
 static const plim_phase_row tiny_phases[] = {
@@ -184,10 +184,10 @@ static const plim_phase_row tiny_phases[] = {
 };
 
 static const plim_bucket tiny_buckets[] = {
-    {MIB, MIB, 2 * MIB, PLIM_PHASE_LOAD, -1},
-    {MIB, MIB, 2 * MIB, PLIM_PHASE_FORWARD, 0},
-    {3 * MIB, 3 * MIB, 6 * MIB, PLIM_PHASE_FORWARD, 0},
-    {4 * MIB, 4 * MIB, 6 * MIB, PLIM_PHASE_BACKWARD, 0},
+    {-1, PLIM_PHASE_LOAD, MIB, MIB, 2 * MIB},
+    {0, PLIM_PHASE_FORWARD, MIB, MIB, 2 * MIB},
+    {0, PLIM_PHASE_FORWARD, 3 * MIB, 3 * MIB, 6 * MIB},
+    {0, PLIM_PHASE_BACKWARD, 4 * MIB, 4 * MIB, 6 * MIB},
 };
 
 static const char *const tiny_settings[][2] = {
@@ -239,8 +239,8 @@ static void make_tiny(made *m)
     e->n_buckets = PLIM_COUNT(tiny_buckets);
     e->peak_bucket = 3;
     e->forward_macs = 100;
-    e->forward_flops = 200;
-    e->backward_flops = 400;
+    e->flops_forward = 200;
+    e->flops_backward = 400;
     e->advice = "Activations are half of it.";
     e->time = (plim_step_time){.low_ms = 33.4,
                                .usual_ms = 41.2,
@@ -964,11 +964,11 @@ static plim_live random_live(uint64_t *s)
     plim_live l = {random_name(s),
                    random_name(s),
                    (plim_category)(next_random(s) % PLIM_CAT_COUNT),
-                   (plim_certainty)(next_random(s) % PLIM_CERTAINTY_COUNT),
-                   random_bytes(s),
                    (plim_dtype)(next_random(s) % PLIM_DTYPE_COUNT),
                    (int)(next_random(s) % 9),
-                   {0}};
+                   {0},
+                   random_bytes(s),
+                   (plim_certainty)(next_random(s) % PLIM_CERTAINTY_COUNT)};
     for (int i = 0; i < 8; i++)
         l.dim[i] = (int64_t)random_bytes(s);
     return l;
@@ -1035,7 +1035,7 @@ static void make_random(uint64_t *s, made *m)
         &e->peak_live_requested, &e->peak_requested, &e->peak_allocated, &e->peak_reserved,
         &e->reserved_low,        &e->reserved_high,  &e->context_low,    &e->context_high,
         &e->device_low,          &e->device_high,    &e->gpu_bytes,      &e->forward_macs,
-        &e->forward_flops,       &e->backward_flops};
+        &e->flops_forward,       &e->flops_backward};
     m->model = random_model(s);
     set_random(s, m->settings);
     for (size_t i = 0; i < PLIM_COUNT(strings); i++)
@@ -1058,13 +1058,13 @@ static void make_random(uint64_t *s, made *m)
     e->peak_phase = (plim_phase)(next_random(s) % PLIM_PHASE_COUNT);
     e->n_live = (uint32_t)(next_random(s) % (MADE_ROWS + 1));
     e->n_phases = (uint32_t)(next_random(s) % (MADE_ROWS + 1));
-    e->n_unknown_targets = (uint32_t)(next_random(s) % (MADE_ROWS + 1));
+    e->n_unknown_ops = (uint32_t)(next_random(s) % (MADE_ROWS + 1));
     e->n_buckets = (uint32_t)(next_random(s) % (MADE_BUCKETS + 1));
     e->peak_bucket = e->n_buckets ? (uint32_t)(next_random(s) % e->n_buckets) : 0;
     for (uint32_t i = 0; i < e->n_buckets; i++)
         m->buckets[i] =
-            (plim_bucket){random_bytes(s), random_bytes(s), random_bytes(s),
-                          (plim_phase)(i * PLIM_PHASE_COUNT / e->n_buckets), (int)i / 80};
+            (plim_bucket){(int)i / 80, (plim_phase)(i * PLIM_PHASE_COUNT / e->n_buckets),
+                          random_bytes(s), random_bytes(s), random_bytes(s)};
 }
 
 /* Colour, width and rows vary; ASCII is tested separately: names keep their own letters. */

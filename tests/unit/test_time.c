@@ -55,16 +55,16 @@ static void test_ledger(void **state)
     plim_times *t = times_of(MLP, SGD);
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
         bool found = false;
-        for (uint32_t k = 0; k < t->n; k++)
-            if (!strcmp(t->rows[k]->layer, rows[i].layer) &&
-                t->rows[k]->phase == rows[i].phase) {
+        for (uint32_t k = 0; k < t->n_ops; k++)
+            if (!strcmp(t->ops[k]->layer, rows[i].layer) &&
+                t->ops[k]->phase == rows[i].phase) {
                 found = true;
-                assert_int_equal(t->rows[k]->macs, rows[i].macs);
-                assert_int_equal(t->rows[k]->bytes, rows[i].bytes);
+                assert_int_equal(t->ops[k]->macs, rows[i].macs);
+                assert_int_equal(t->ops[k]->bytes, rows[i].bytes);
             }
         CHECK(rows[i].layer, found);
     }
-    CHECK_STR("no card", t->step.unknown, "no card was chosen");
+    CHECK_STR("no card", t->time.unknown, "no card was chosen");
     plim_times_free(t);
 }
 
@@ -80,10 +80,10 @@ static void test_what_runs(void **state)
     const plim_times *const all[] = {plain, again, cast, infer};
     uint64_t macs[4] = {0}, halves = 0;
     for (int i = 0; i < 4; i++)
-        for (uint32_t k = 0; k < all[i]->n; k++) {
-            macs[i] += all[i]->rows[k]->macs;
+        for (uint32_t k = 0; k < all[i]->n_ops; k++) {
+            macs[i] += all[i]->ops[k]->macs;
             halves +=
-                i == 2 && all[i]->rows[k]->macs && strcmp(all[i]->rows[k]->dtype, "fp16") == 0;
+                i == 2 && all[i]->ops[k]->macs && strcmp(all[i]->ops[k]->dtype, "fp16") == 0;
         }
     assert_int_equal(macs[3], e->forward_macs);
     CHECK("backward multiplies about twice as much",
@@ -129,15 +129,15 @@ static void test_step(void **state)
     (void)state;
     plim_times *t = times_of("resnet50", "batch=64 autocast=fp16 gpu=rtx3090");
     double sum = 0;
-    assert_null(t->step.unknown);
-    for (uint32_t i = 0; i < t->n; i++) {
-        sum += t->rows[i]->ms;
-        CHECK("longest first", !i || t->rows[i]->ms <= t->rows[i - 1]->ms);
+    assert_null(t->time.unknown);
+    for (uint32_t i = 0; i < t->n_ops; i++) {
+        sum += t->ops[i]->ms;
+        CHECK("longest first", !i || t->ops[i]->ms <= t->ops[i - 1]->ms);
     }
-    CHECK("the ops make the step", fabs(sum - t->step.usual_ms) < 1e-6 * sum);
-    CHECK("a range", t->step.low_ms < t->step.usual_ms && t->step.usual_ms < t->step.high_ms);
-    CHECK("throughput", fabs(t->step.samples_per_s * t->step.usual_ms - 64e3) < 1e-6);
-    CHECK("shares", fabs(t->step.computation + t->step.memory + t->step.launch - 1) < 1e-9);
+    CHECK("the ops make the step", fabs(sum - t->time.usual_ms) < 1e-6 * sum);
+    CHECK("a range", t->time.low_ms < t->time.usual_ms && t->time.usual_ms < t->time.high_ms);
+    CHECK("throughput", fabs(t->time.samples_per_s * t->time.usual_ms - 64e3) < 1e-6);
+    CHECK("shares", fabs(t->time.computation + t->time.memory + t->time.launch - 1) < 1e-9);
     plim_times_free(t);
 }
 
@@ -163,9 +163,9 @@ static void test_range(void **state)
     };
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
         plim_times *t = times_of(rows[i].model, rows[i].words);
-        assert_null(t->step.unknown);
-        CHECK(rows[i].words, fabs(t->step.low_ms / t->step.usual_ms - rows[i].low) < 1e-9);
-        CHECK(rows[i].words, fabs(t->step.high_ms / t->step.usual_ms - rows[i].high) < 1e-9);
+        assert_null(t->time.unknown);
+        CHECK(rows[i].words, fabs(t->time.low_ms / t->time.usual_ms - rows[i].low) < 1e-9);
+        CHECK(rows[i].words, fabs(t->time.high_ms / t->time.usual_ms - rows[i].high) < 1e-9);
         plim_times_free(t);
     }
 }
@@ -198,8 +198,8 @@ static void test_batches(void **state)
         char words[64];
         snprintf(words, sizeof words, "batch=%d mode=infer autocast=fp16 gpu=v100", 1 << i);
         plim_times *t = times_of("resnet50", words);
-        CHECK(words, t->step.low_ms <= ms[i] && ms[i] <= t->step.high_ms);
-        rate[i] = t->step.samples_per_s;
+        CHECK(words, t->time.low_ms <= ms[i] && ms[i] <= t->time.high_ms);
+        rate[i] = t->time.samples_per_s;
         most = PLIM_MAX(most, rate[i]);
         plim_times_free(t);
     }
