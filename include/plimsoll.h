@@ -612,56 +612,82 @@ typedef enum plim_item_kind {
 /* A static string such as "parameters"; "unknown" for any other number. */
 PLIM_API const char *plim_item_kind_name(plim_item_kind k);
 
+/* figures: info_tensor */
+/* clang-format off */
+/* A tensor of the file. */
 typedef struct plim_info_tensor {
-    const char *name, *type; /* "fp32", "Q4_K" */
+    const char *name; /* in the file */
+    /* "parameters", which a weight is, too, whose kind the file does not tell */
     plim_item_kind kind;
-    int rank;
+    const char *type; /* "fp32", "Q4_K" */
+    int rank; /* in the file */
     int64_t dim[8];
-    uint64_t elements, bytes; /* bytes: on the device if it is loaded unchanged */
-    const char *same_as;      /* name of the tensor whose storage it shares; NULL: its own */
+    uint64_t elements; /* of the tensor */
+    uint64_t bytes; /* on the device, if it is loaded unchanged */
+    /* the tensor whose storage it shares; it is in no sum then; NULL: its own */
+    const char *same_as;
 } plim_info_tensor;
+/* clang-format on */
+/* end of figures */
 
-/* Sums over the tensors that have a storage of their own. */
+/* figures: info_sum */
+/* clang-format off */
+/* Sums over the tensors of a kind, a type or a module that have a storage of their own. */
 typedef struct plim_info_sum {
+    uint64_t tensors; /* with a storage of their own */
+    uint64_t elements; /* of them */
+    uint64_t bytes; /* of them */
     const char *name; /* of the kind, type or module; "": the whole model */
-    int depth;        /* of a module; 0: the whole model */
-    uint64_t tensors, elements, bytes;
+    int depth; /* of a module; 0: the whole model (levels) */
 } plim_info_sum;
+/* clang-format on */
+/* end of figures */
 
 typedef struct plim_info_pair {
     const char *key, *value;
 } plim_info_pair;
 
+/* figures: info_dim info */
+/* clang-format off */
+/* A symbolic size of the graph. */
 typedef struct plim_info_dim {
-    const char *name;
-    int64_t value; /* 0: unknown, must be set ("dim") */
+    const char *name; /* as --dim takes it */
+    int64_t value; /* the size (as it is used); 0: it must be given */
 } plim_info_dim;
 
+/* The contents of a model file. */
 typedef struct plim_info {
-    size_t size;                          /* of this struct */
-    const char *name, *format, *producer; /* "": unknown */
-    const char *reader;                   /* name of the format; NULL: built-in model */
-    uint64_t file_bytes;                  /* of the file that was opened; 0: built-in model */
-    const plim_info_sum *const *held;     /* sums by plim_item_kind */
-    uint32_t n_held;
-    const plim_info_sum *const *types, *const *modules; /* types: largest first; modules:
-                                                           parents before children */
-    uint32_t n_types, n_modules;
-    const plim_info_tensor *const *tensors; /* in the file's order */
-    uint32_t n_tensors;
+    size_t size; /* of this struct */
+    const char *name; /* of the file or built-in model */
+    const char *reader; /* the name of the format; NULL: a built-in model */
+    const char *format; /* with its version */
+    const char *producer; /* who wrote the file; NULL: the file does not say */
+    uint64_t file_bytes; /* of the file that was opened; 0: a built-in model */
+    bool graph; /* it has a graph; else weights only, which cannot be estimated */
+    uint32_t ops; /* of the graph (nodes) */
+    const char *const *unknown_ops; /* names of the ops without a rule, each once */
+    uint32_t n_unknown_ops;
     const plim_info_pair *const *facts; /* metadata of the file */
     uint32_t n_facts;
+    /* in C one for each plim_item_kind; in data those that the file has, and parameters */
+    const plim_info_sum *const *holds;
+    uint32_t n_holds;
+    const plim_info_sum *const *types; /* the largest first */
+    uint32_t n_types;
+    const plim_info_sum *const *modules; /* parents before children */
+    uint32_t n_modules;
     const plim_info_tensor *const *inputs; /* of the graph */
     uint32_t n_inputs;
-    const plim_info_dim *const *dims; /* symbolic sizes */
-    uint32_t n_dims;
-    bool graph;                         /* false: weights only, which cannot be estimated */
-    uint32_t ops;                       /* nodes of the graph */
-    const char *const *unknown_targets; /* names of the ops without a rule, each once */
-    uint32_t n_unknown_targets;
+    const plim_info_dim *const *open_sizes; /* of the graph */
+    uint32_t n_open_sizes;
     const char *const *notes; /* sentences about what is unknown or inconsistent */
     uint32_t n_notes;
+    /* in the file's order; with --tensors --top N the N largest */
+    const plim_info_tensor *const *tensors;
+    uint32_t n_tensors;
 } plim_info;
+/* clang-format on */
+/* end of figures */
 
 /* Lists the contents of a model file.  Of the settings, only those that set sizes are used
  * ("batch", "seq", "input", "dim").  Errors as plim_estimate_run, except that a file
@@ -675,22 +701,30 @@ PLIM_API void plim_info_free(plim_info *i);
 /* Layers                                                                    */
 /* ======================================================================== */
 
+/* figures: layer */
+/* clang-format off */
+/* A layer with the shape, size and cost of its forward pass, submodules included. */
 typedef struct plim_layer {
-    const char *path; /* "layer1.0.conv1"; "": the model */
+    const char *name; /* "layer1.0.conv1"; empty: the model */
     const char *type; /* "Conv2d" */
-    int depth;        /* 0: the model */
-    bool leaf;        /* it called no submodule */
+    int depth; /* 0: the model (levels) */
+    bool leaf; /* it called no submodule */
+    bool inplace; /* it overwrites its input with its output */
     plim_dtype dtype; /* of the output */
-    int rank;         /* of the output; -1: it has none */
+    int rank; /* of the output; NULL: it has no output */
     int64_t dim[8];
-    uint64_t output_elements;
-    uint64_t output_bytes;
-    uint64_t parameters, parameter_bytes; /* submodules included */
-    uint64_t weights;                     /* parameters without biases */
-    uint64_t macs, flops, read, written;  /* of the forward pass, submodules included;
-                                             read and written in bytes */
-    bool inplace;                         /* it overwrites its input with its output */
+    uint64_t params; /* of its parameters (elements) */
+    uint64_t parameter_bytes; /* of its parameters */
+    uint64_t weights; /* of its parameters without biases (elements) */
+    uint64_t values; /* of the output (elements) */
+    uint64_t bytes; /* of the output */
+    uint64_t macs; /* multiply-accumulates of the forward pass (MACs) */
+    uint64_t flops; /* of the forward pass (FLOPs) */
+    uint64_t read; /* transferred in the forward pass */
+    uint64_t written; /* transferred in the forward pass */
 } plim_layer;
+/* clang-format on */
+/* end of figures */
 
 /* The effect of inplace=True on the tensors that autograd saves for an activation. */
 typedef enum plim_inplace_gain {
@@ -699,25 +733,39 @@ typedef enum plim_inplace_gain {
     PLIM_GAIN_LESS = 2,   /* the result is saved instead of the input */
     PLIM_GAIN_COUNT = 3
 } plim_inplace_gain;
-/* All activations of one kind. */
+/* figures: activation layers */
+/* clang-format off */
+/* All activations of one kind that torch.nn offers with inplace=True. */
 typedef struct plim_activation {
     const char *op; /* "silu" */
+    /* what training saves then: "less", the result instead of the input; "moment", the
+     * same, with one tensor less while it runs; "none", a copy of the input instead of the
+     * input */
     plim_inplace_gain gain;
-    uint32_t count, inplace; /* the number of calls; those that are in place already */
-    uint64_t bytes;          /* results of the others: what PLIM_GAIN_LESS saves at most */
+    uint32_t count; /* of this kind (calls) */
+    uint32_t inplace; /* that are in place already (calls) */
+    uint64_t bytes; /* results of the others: what "less" saves at most */
 } plim_activation;
 
+/* Each layer with the shape, size and cost of its forward pass. */
 typedef struct plim_layers {
+    uint64_t values; /* of the outputs of the leaves that are not in place (elements) */
+    uint64_t bytes; /* of the outputs of the leaves that are not in place */
+    uint64_t macs; /* multiply-accumulates of the forward pass (MACs) */
+    uint64_t flops; /* of the forward pass (FLOPs) */
+    uint64_t read; /* transferred in the forward pass */
+    uint64_t written; /* transferred in the forward pass */
     size_t size; /* of this struct */
-    const plim_model_info *model;
+    const plim_model_info *model; /* the model */
     const plim_settings *settings; /* as used, with the defaults filled in */
-    const plim_layer *const *rows; /* in call order, parents before children */
-    uint32_t n;
-    uint64_t output_elements, output_bytes;    /* sums over the leaves that are not in place */
-    uint64_t macs, flops, read, written;       /* of the whole model */
+    /* in call order, parents before children; in data as --depth, --types and --sort say */
+    const plim_layer *const *layers;
+    uint32_t n_layers;
     const plim_activation *const *activations; /* those with an in-place form, in call order */
     uint32_t n_activations;
 } plim_layers;
+/* clang-format on */
+/* end of figures */
 
 /* Lists each layer with the shape, size and cost of its forward pass.  Errors as
  * plim_estimate_run. */

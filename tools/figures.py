@@ -85,9 +85,9 @@ class Figure:
             self.key, self.path, self.kind = plain[2], f"{plain[1]}_{plain[2]}", plain[3]
         elif what in ("ROWS", "PART", "REF", "GROUP", "INNER"):
             self.of, self.path = plain[2], self.key
-        elif what in ("SHAPE", "SETTINGS"):
-            self.key = self.path = what.lower()
-        elif what == "TEXTS":
+        elif what in ("SHAPE", "SHAPE_AGAIN", "SETTINGS"):
+            self.key = self.path = what.split("_")[0].lower()
+        elif what in ("TEXTS", "PAIRS"):
             self.path = self.key
         self.doc, self.unit, self.empty = (text_of(named[k]) if k in named else "" for k in ("doc", "unit", "empty"))
         self.empty = self.empty or text_of(named.get("nothing", []))
@@ -106,7 +106,8 @@ class Figure:
     @property
     def in_struct(self):
         """Has plim_STRUCT a field for it?"""
-        return self.what not in ("DERIVED", "SHOWN", "RANGE", "DELTA", "CARD", "GROUP", "NESTED", "INDEXED")
+        return self.what not in ("DERIVED", "SHOWN", "RANGE", "DELTA", "CARD", "GROUP", "NESTED", "INDEXED",
+                             "SHAPE_AGAIN")
 
 
 class Object:
@@ -191,6 +192,8 @@ def c_fields(f):
         return [("int rank;", doc), ("int64_t dim[8];", "")]
     if f.what == "TEXTS":
         return [(f"const char *const *{f.path};", doc), (count, "")]
+    if f.what == "PAIRS":
+        return [(f"const plim_info_pair *const *{f.path};", doc), (count, "")]
     if f.what == "ROWS":
         return [(f"const plim_{of_struct(f.of)} *const *{f.path};", doc), (count, "")]
     if f.what in ("PART", "INNER"):
@@ -242,7 +245,8 @@ def header(text):
 
 
 def python_type(f):
-    plain = {"SHAPE": "Tuple[int, ...]", "TEXTS": "List[str]", "SETTINGS": "Dict[str, Any]"}.get(f.what)
+    plain = {"SHAPE": "Tuple[int, ...]", "SHAPE_AGAIN": "Tuple[int, ...]", "TEXTS": "List[str]",
+             "PAIRS": "Dict[str, str]", "SETTINGS": "Dict[str, Any]"}.get(f.what)
     if f.what == "ROWS":
         plain = f"List[{OBJECTS[f.of].python}]"
     elif f.of:
@@ -280,7 +284,8 @@ def value_of(f):
         o = OBJECTS[f.of]
         what = "list of objects" if f.what == "ROWS" else "object"
         return f"{what}: [{section_of(o)[0]}](#{section_of(o)[1]})" if o.file == "shared" else what
-    plain = {"SHAPE": "list of numbers", "TEXTS": "list of texts", "SETTINGS": "[object](settings.md)"}.get(f.what)
+    plain = {"SHAPE": "list of numbers", "SHAPE_AGAIN": "list of numbers", "TEXTS": "list of texts",
+             "PAIRS": "object of texts", "SETTINGS": "[object](settings.md)"}.get(f.what)
     return plain or unit_of(f) or {"bool": "true or false", "str": "text"}[KINDS[f.kind][1]]
 
 

@@ -547,6 +547,222 @@ class ComparisonReport(Record):
 # end of figures
 
 
+# figures: info
+
+
+class Held(Record):
+    """Sums over the tensors of a kind, a type or a module that have a storage of their own."""
+
+    kind: str
+    """'parameters', 'buffers', 'constants', 'optimizer state', 'other'"""
+    tensors: int
+    """with a storage of their own"""
+    elements: int
+    """of them"""
+    bytes: int
+    """of them"""
+
+
+class TypeSum(Record):
+    """Sums over the tensors of a type."""
+
+    type: str
+    """'fp32', 'Q4_K'"""
+    tensors: int
+    """with a storage of their own"""
+    elements: int
+    """of them"""
+    bytes: int
+    """of them"""
+
+
+class ModuleSum(Record):
+    """Sums over the tensors of a module."""
+
+    name: str
+    """'layer1.0'; empty: the whole model"""
+    depth: int
+    """0: the whole model (levels)"""
+    tensors: int
+    """with a storage of their own"""
+    elements: int
+    """of them"""
+    bytes: int
+    """of them"""
+
+
+class Tensor(Record):
+    """A tensor of the file."""
+
+    name: str
+    """in the file"""
+    kind: str
+    """'parameters', which a weight is, too, whose kind the file does not tell"""
+    type: str
+    """'fp32', 'Q4_K'"""
+    shape: Tuple[int, ...]
+    """in the file"""
+    elements: int
+    """of the tensor"""
+    bytes: int
+    """on the device, if it is loaded unchanged"""
+    same_as: Optional[str]
+    """the tensor whose storage it shares; it is in no sum then; None: its own"""
+
+
+class Input(Record):
+    """An input of the graph."""
+
+    name: str
+    """in the graph"""
+    type: str
+    """'fp32'"""
+    shape: Tuple[int, ...]
+    """with the sizes that are set"""
+
+
+class OpenSize(Record):
+    """A symbolic size of the graph."""
+
+    name: str
+    """as --dim takes it"""
+    value: Optional[int]
+    """the size (as it is used); None: it must be given"""
+
+
+class InfoReport(Record):
+    """The contents of a model file."""
+
+    schema: str
+    name: str
+    """of the file or built-in model"""
+    reader: Optional[str]
+    """the name of the format; None: a built-in model"""
+    format: str
+    """with its version"""
+    producer: Optional[str]
+    """who wrote the file; None: the file does not say"""
+    file_bytes: int
+    """of the file that was opened; 0: a built-in model"""
+    graph: bool
+    """it has a graph; else weights only, which cannot be estimated"""
+    ops: int
+    """of the graph (nodes)"""
+    unknown_ops: List[str]
+    """names of the ops without a rule, each once"""
+    facts: Dict[str, str]
+    """metadata of the file"""
+    holds: List[Held]
+    """in C one for each plim_item_kind; in data those that the file has, and parameters"""
+    types: List[TypeSum]
+    """the largest first"""
+    modules: List[ModuleSum]
+    """parents before children"""
+    inputs: List[Input]
+    """of the graph"""
+    open_sizes: List[OpenSize]
+    """of the graph"""
+    notes: List[str]
+    """sentences about what is unknown or inconsistent"""
+    tensors: List[Tensor]
+    """in the file's order; with --tensors --top N the N largest"""
+
+
+# end of figures
+
+
+# figures: layers
+
+
+class Layer(Record):
+    """A layer with the shape, size and cost of its forward pass, submodules included."""
+
+    name: str
+    """'layer1.0.conv1'; empty: the model"""
+    type: str
+    """'Conv2d'"""
+    depth: int
+    """0: the model (levels)"""
+    leaf: bool
+    """it called no submodule"""
+    inplace: bool
+    """it overwrites its input with its output"""
+    dtype: str
+    """of the output"""
+    shape: Optional[Tuple[int, ...]]
+    """of the output; None: it has no output"""
+    params: int
+    """of its parameters (elements)"""
+    parameter_bytes: int
+    """of its parameters"""
+    weights: int
+    """of its parameters without biases (elements)"""
+    values: int
+    """of the output (elements)"""
+    bytes: int
+    """of the output"""
+    macs: int
+    """multiply-accumulates of the forward pass (MACs)"""
+    flops: int
+    """of the forward pass (FLOPs)"""
+    read: int
+    """transferred in the forward pass"""
+    written: int
+    """transferred in the forward pass"""
+
+
+class Activation(Record):
+    """All activations of one kind that torch.nn offers with inplace=True."""
+
+    op: str
+    """'silu'"""
+    gain: str
+    """what training saves then: 'less', the result instead of the input; 'moment', the same, with one tensor less
+    while it runs; 'none', a copy of the input instead of the input"""
+    count: int
+    """of this kind (calls)"""
+    inplace: int
+    """that are in place already (calls)"""
+    bytes: int
+    """results of the others: what 'less' saves at most"""
+
+
+class LayersTotal(Record):
+    """Sums of the whole model."""
+
+    values: int
+    """of the outputs of the leaves that are not in place (elements)"""
+    bytes: int
+    """of the outputs of the leaves that are not in place"""
+    macs: int
+    """multiply-accumulates of the forward pass (MACs)"""
+    flops: int
+    """of the forward pass (FLOPs)"""
+    read: int
+    """transferred in the forward pass"""
+    written: int
+    """transferred in the forward pass"""
+
+
+class LayersReport(Record):
+    """Each layer with the shape, size and cost of its forward pass."""
+
+    schema: str
+    model: ModelInfo
+    """the model"""
+    settings: Dict[str, Any]
+    """as used, with the defaults filled in"""
+    layers: List[Layer]
+    """in call order, parents before children; in data as --depth, --types and --sort say"""
+    activations: List[Activation]
+    """those with an in-place form, in call order"""
+    total: LayersTotal
+    """sums of the whole model"""
+
+
+# end of figures
+
+
 # figures: fit
 
 
@@ -673,43 +889,7 @@ class SegmentsReport(Record):
 # end of figures
 
 
-# ---- layers, fit, batches, segments, times ------------------------------------------
-
-
-class Layer(Record):
-    name: str
-    type: str
-    depth: int
-    leaf: bool
-    inplace: bool
-    dtype: str
-    shape: Optional[Tuple[int, ...]]
-    params: int
-    parameter_bytes: int
-    weights: int
-    values: int
-    bytes: int
-    macs: int
-    flops: int
-    read: int
-    written: int
-
-
-class Activation(Record):
-    op: str
-    gain: str
-    count: int
-    inplace: int
-    bytes: int
-
-
-class LayersTotal(Record):
-    values: int
-    bytes: int
-    macs: int
-    flops: int
-    read: int
-    written: int
+# ---- serve ----------------------------------------------------------------------------
 
 
 class ServedPart(Record):
@@ -749,52 +929,6 @@ class ServedCard(Record):
     requests_sure: int
     requests_usual: int
     requests_limited: bool
-
-
-# ---- info ----------------------------------------------------------------------------
-
-
-class Held(Record):
-    kind: str
-    tensors: int
-    elements: int
-    bytes: int
-
-
-class TypeSum(Record):
-    type: str
-    tensors: int
-    elements: int
-    bytes: int
-
-
-class ModuleSum(Record):
-    name: str
-    depth: int
-    tensors: int
-    elements: int
-    bytes: int
-
-
-class Input(Record):
-    name: str
-    type: str
-    shape: Tuple[int, ...]
-
-
-class OpenSize(Record):
-    name: str
-    value: Optional[int]
-
-
-class Tensor(Record):
-    name: str
-    kind: str
-    type: str
-    shape: Tuple[int, ...]
-    elements: int
-    bytes: int
-    same_as: Optional[str]
 
 
 # ---- top --------------------------------------------------------------------------------

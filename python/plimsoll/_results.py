@@ -15,11 +15,10 @@ from . import _library
 from ._errors import Error, UsageError
 from ._library import Handle, Style
 from ._records import (
-    Activation, BatchesReport, CardsReport, Cause, ComparisonReport, DiffCategory, DiffEvents, DiffFigure,
-    DiffModule, DiffSide, DiffTensor, Entry, EstimateReport, FirstDifference, FitReport, FreeAtFailure, Gpu, Held,
-    Input, Layer, LayersTotal, Mark, ModelInfo, ModuleSum, OomNumber, OomProcess, OpenSize, Record, Recorded,
-    Remedy, ReplayCard, SegmentsReport, ServedCard, ServedMost, ServedPart, SizeIn, Stat, Tensor, Timeline,
-    TimesReport, TypeSum)
+    BatchesReport, CardsReport, Cause, ComparisonReport, DiffCategory, DiffEvents, DiffFigure, DiffModule,
+    DiffSide, DiffTensor, Entry, EstimateReport, FirstDifference, FitReport, FreeAtFailure, Gpu, InfoReport,
+    LayersReport, Mark, ModelInfo, OomNumber, OomProcess, Record, Recorded, Remedy, ReplayCard, SegmentsReport,
+    ServedCard, ServedMost, ServedPart, SizeIn, Stat, Timeline, TimesReport)
 
 Render = Callable[[int, Any], str]
 """Takes a plim_render and a plim_style, or None; returns the text."""
@@ -129,12 +128,9 @@ class Estimate(Result, EstimateReport):
         return "\n".join(parts)
 
 
-class Layers(_OfModel):
+class Layers(Result, LayersReport):
     """Each layer with the shape, size and cost of its forward pass."""
 
-    layers: List[Layer]
-    activations: List[Activation]
-    total: LayersTotal
     _tables = {"layers": ("layers",), "activations": ("activations",)}
 
 
@@ -200,25 +196,9 @@ class Times(Result, TimesReport):
     _tables = {"ops": ("ops",)}
 
 
-class Info(Result):
+class Info(Result, InfoReport):
     """The contents of a model file."""
 
-    name: str
-    reader: Optional[str]
-    format: str
-    producer: Optional[str]
-    file_bytes: Optional[int]
-    graph: bool
-    ops: int
-    unknown_ops: List[str]
-    facts: Dict[str, str]
-    holds: List[Held]
-    types: List[TypeSum]
-    modules: List[ModuleSum]
-    inputs: List[Input]
-    open_sizes: List[OpenSize]
-    notes: List[str]
-    tensors: List[Tensor]
     _tables = {"tensors": ("tensors",), "modules": ("modules",), "types": ("types",), "holds": ("holds",)}
 
 

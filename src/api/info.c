@@ -202,13 +202,13 @@ static bool copy_texts(builder *b, const plim_inventory *v)
         notes[i] = plim__cstr(b->a, v->notes[i]);
     b->out->facts = pair_list(b->a, facts, v->n_facts);
     b->out->n_facts = v->n_facts;
-    b->out->dims = dim_list(b->a, dims, v->n_dims);
-    b->out->n_dims = v->n_dims;
+    b->out->open_sizes = dim_list(b->a, dims, v->n_dims);
+    b->out->n_open_sizes = v->n_dims;
     b->out->notes = notes;
     b->out->n_notes = v->n_notes;
     b->out->format = plim__cstr(b->a, v->format);
     b->out->producer = plim__cstr(b->a, v->producer);
-    return b->out->facts && b->out->dims && b->out->format && b->out->producer;
+    return b->out->facts && b->out->open_sizes && b->out->format && b->out->producer;
 }
 
 static bool name_kinds(builder *b)
@@ -216,9 +216,9 @@ static bool name_kinds(builder *b)
     b->held = PLIM_NEW_N(b->a, plim_info_sum, PLIM_ITEM_KINDS);
     for (int k = 0; b->held && k < PLIM_ITEM_KINDS; k++)
         b->held[k].name = plim_item_kind_name((plim_item_kind)k);
-    b->out->held = b->held ? sum_list(b->a, b->held, PLIM_ITEM_KINDS) : NULL;
-    b->out->n_held = PLIM_ITEM_KINDS;
-    return b->out->held != NULL;
+    b->out->holds = b->held ? sum_list(b->a, b->held, PLIM_ITEM_KINDS) : NULL;
+    b->out->n_holds = PLIM_ITEM_KINDS;
+    return b->out->holds != NULL;
 }
 
 static plim_status info_fill(plim_job *job, plim_arena *a, void *pub, plim_err *err)
@@ -234,7 +234,7 @@ static plim_status info_fill(plim_job *job, plim_arena *a, void *pub, plim_err *
         return st;
     if (out->graph) {
         out->ops = g.n_nodes;
-        st = plim__unknown_targets(a, &g, &out->unknown_targets, &out->n_unknown_targets, err);
+        st = plim__unknown_targets(a, &g, &out->unknown_ops, &out->n_unknown_ops, err);
         if (!st && !copy_inputs(&b, &g))
             st = plim_oom(err);
     }

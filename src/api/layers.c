@@ -20,8 +20,8 @@ static void set_output(plim_layer *l, const plim_meta *m)
     l->dtype = m->dtype;
     l->rank = m->rank;
     memcpy(l->dim, m->dim, sizeof l->dim);
-    if (!plim_meta_numel(m, &l->output_elements) || !plim_meta_bytes(m, &l->output_bytes))
-        l->output_elements = l->output_bytes = UINT64_MAX;
+    if (!plim_meta_numel(m, &l->values) || !plim_meta_bytes(m, &l->bytes))
+        l->values = l->bytes = UINT64_MAX;
 }
 
 static void add_node(builder *b, const plim_node *n)
@@ -51,7 +51,7 @@ static void add_parameter(plim_layer *l, const plim_value *v)
     uint64_t numel, bytes;
     if (!plim_meta_numel(&v->meta, &numel) || !plim_meta_bytes(&v->meta, &bytes))
         return;
-    l->parameters = plim_sat_add(l->parameters, numel);
+    l->params = plim_sat_add(l->params, numel);
     l->parameter_bytes = plim_sat_add(l->parameter_bytes, bytes);
     if (!is_bias(v->name))
         l->weights = plim_sat_add(l->weights, numel);
@@ -92,12 +92,12 @@ static bool add_parameters(builder *b)
 
 static bool name_row(builder *b, plim_layer *l, plim_str path, plim_str type, int depth)
 {
-    l->path = plim__cstr(b->a, path);
+    l->name = plim__cstr(b->a, path);
     l->type = plim__cstr(b->a, type);
     l->depth = depth;
     l->rank = -1;
     l->leaf = true;
-    return l->path && l->type;
+    return l->name && l->type;
 }
 
 static bool start_rows(builder *b)
@@ -125,28 +125,28 @@ static bool finish_rows(builder *b, plim_layers *out)
     plim_layer *rows = PLIM_NEW_N(b->a, plim_layer, (uint64_t)g->n_scopes + g->n_inputs);
     if (!rows)
         return false;
-    rows[out->n++] = b->row[0];
+    rows[out->n_layers++] = b->row[0];
     for (uint32_t i = 0; i < g->n_inputs; i++) {
         const plim_value *v = &g->values[g->inputs[i]];
-        if (!name_row(b, &rows[out->n], v->name, PLIM_STR("Input"), 1))
+        if (!name_row(b, &rows[out->n_layers], v->name, PLIM_STR("Input"), 1))
             return false;
-        set_output(&rows[out->n++], &v->meta);
+        set_output(&rows[out->n_layers++], &v->meta);
     }
-    memcpy(rows + out->n, b->row + 1, (g->n_scopes - 1) * sizeof *rows);
-    out->n += g->n_scopes - 1;
-    for (uint32_t i = 0; i < out->n; i++) {
+    memcpy(rows + out->n_layers, b->row + 1, (g->n_scopes - 1) * sizeof *rows);
+    out->n_layers += g->n_scopes - 1;
+    for (uint32_t i = 0; i < out->n_layers; i++) {
         rows[i].inplace &= rows[i].leaf;
         if (!rows[i].leaf || rows[i].inplace || rows[i].rank < 0)
             continue;
-        out->output_elements = plim_sat_add(out->output_elements, rows[i].output_elements);
-        out->output_bytes = plim_sat_add(out->output_bytes, rows[i].output_bytes);
+        out->values = plim_sat_add(out->values, rows[i].values);
+        out->bytes = plim_sat_add(out->bytes, rows[i].bytes);
     }
     out->macs = rows[0].macs;
     out->flops = rows[0].flops;
     out->read = rows[0].read;
     out->written = rows[0].written;
-    out->rows = layer_list(b->a, rows, out->n);
-    return out->rows != NULL;
+    out->layers = layer_list(b->a, rows, out->n_layers);
+    return out->layers != NULL;
 }
 
 /* ---- activations by kind --------------------------------------------------------- */

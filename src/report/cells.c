@@ -234,6 +234,7 @@ static const char *word_of(const plim_column *c, const void *row)
     case PLIM_KIND_CERTAINTY: return plim_certainty_name(FIELD_AS(plim_certainty));
     case PLIM_KIND_DTYPE: return plim_dtype_name(FIELD_AS(plim_dtype));
     case PLIM_KIND_FITS: return plim_report_fits(FIELD_AS(plim_fits));
+    case PLIM_KIND_GAIN: return plim_report_gain(FIELD_AS(plim_inplace_gain));
     case PLIM_KIND_ITEM: return plim_item_kind_name(FIELD_AS(plim_item_kind));
     case PLIM_KIND_PHASE: return plim_phase_name(FIELD_AS(plim_phase));
     case PLIM_KIND_PLACE: return plim_serve_place_name(FIELD_AS(plim_serve_place));

@@ -25,7 +25,8 @@
  *     NESTED   the key of a field of a struct in the struct
  *     INDEXED  the key of an item of the array that a field points at
  *     GROUPED  the field is PREFIX_KEY, in an object whose members are fields of the same struct
- *     SHAPE    `rank` and `dim`              TEXTS    strings, and how many: n_FIELD
+ *     SHAPE    `rank` and `dim`; SHAPE_AGAIN  in another object of the struct
+ *     PAIRS    keys and values               TEXTS    strings, and how many: n_FIELD
  *     ROWS     structs, and how many         PART, REF  a struct, a pointer to one (NULL: null)
  *     GROUP    an object of fields of the same struct
  *     SETTINGS those with which the answer was made, of a command */
@@ -83,6 +84,7 @@
      .at = PLIM_AT(s, rank),                                                                  \
      .also_at = PLIM_AT(s, dim),                                                              \
      __VA_ARGS__},
+#define SHAPE_AGAIN(s, ...) SHAPE(s, __VA_ARGS__)
 #define LIST_OF(s, field, what, ...)                                                          \
     {.name = #field,                                                                          \
      .kind = PLIM_KIND_##what,                                                                \
@@ -90,6 +92,7 @@
      .also_at = PLIM_AT(s, n_##field),                                                        \
      __VA_ARGS__},
 #define TEXTS(s, field, ...) LIST_OF(s, field, TEXTS, __VA_ARGS__)
+#define PAIRS(s, field, ...) LIST_OF(s, field, PAIRS, __VA_ARGS__)
 #define ROWS(s, field, object, ...)                                                           \
     LIST_OF(s, field, ROWS, .of = plim_##object##_figures, __VA_ARGS__)
 #define PART(s, field, object, ...)                                                           \

@@ -40,6 +40,19 @@ static void write_texts(plim_jw *w, const plim_column *c, const void *of)
     plim_jw_end(w);
 }
 
+static void write_pairs(plim_jw *w, const plim_column *c, const void *of)
+{
+    const plim_info_pair *const *pairs =
+        *(const plim_info_pair *const *const *)field_at(of, c->at);
+    uint32_t n = *(const uint32_t *)field_at(of, c->also_at);
+    plim_jw_object(w);
+    for (uint32_t i = 0; i < n; i++) {
+        plim_jw_key(w, pairs[i]->key);
+        plim_jw_cstr(w, pairs[i]->value);
+    }
+    plim_jw_end(w);
+}
+
 static void write_settings(plim_jw *w, const plim_column *c, const void *of)
 {
     const plim_settings *s = *(const plim_settings *const *)field_at(of, c->at);
@@ -67,6 +80,7 @@ static void write_figure(plim_jw *w, const plim_column *c, const void *of,
     }
     switch (c->kind) {
     case PLIM_KIND_TEXTS: write_texts(w, c, of); break;
+    case PLIM_KIND_PAIRS: write_pairs(w, c, of); break;
     case PLIM_KIND_ROWS: write_list(w, c, of, own); break;
     case PLIM_KIND_PART: write_object(w, c->of, SIZE_MAX, field_at(of, c->at), own); break;
     case PLIM_KIND_REF: write_ref(w, c, of, own); break;

@@ -150,6 +150,7 @@ typedef enum plim_kind {
     PLIM_KIND_DELTA, /* in text: the bytes at `also_at` less those at `at` */
     PLIM_KIND_CARD,  /* in text: the short name of a card */
     PLIM_KIND_TEXTS, /* an array of strings; `also_at`: how many */
+    PLIM_KIND_PAIRS, /* likewise of pointers to keys and values */
     PLIM_KIND_ROWS,  /* likewise of pointers to structs */
     PLIM_KIND_PART,  /* a struct in the struct, or figures of the struct itself */
     PLIM_KIND_REF,   /* a pointer to a struct; NULL: null */
@@ -296,6 +297,7 @@ void plim_report_json_open(plim_jw *w, plim_page *p, const char *schema,
                            const plim_model_info *m);
 void plim_report_json_close(plim_jw *w);                             /* with a line end */
 void plim_report_model_line(plim_page *p, const plim_model_info *m); /* name, parameters */
+const char *plim_report_gain(plim_inplace_gain gain);
 const char *plim_report_fits(plim_fits fits); /* "yes"; NULL: no card was chosen */
 /* "fits on NVIDIA T4 (~14.56 GiB) with a margin of 2.10 GiB"; nothing without a card. */
 typedef struct plim_report_card_fit {

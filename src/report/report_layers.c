@@ -1,5 +1,5 @@
 /* report_layers.c -- the layers of a model as a tree with columns. */
-#include "report/report.h"
+#include "report/figures.h"
 
 /* The models of a report. */
 typedef struct layers_list {
@@ -7,15 +7,22 @@ typedef struct layers_list {
     uint32_t n;
 } layers_list;
 
+/* A layer as the table has it: a plim_layer to its figures. */
 typedef struct layer_row {
-    const plim_layer *layer;
+    plim_layer of;
     const char *model;
     const char *tree; /* name indented by depth, without the path of its parent */
 } layer_row;
 
-static plim_cell layer_inplace(const plim_layer *l)
+/* Likewise. */
+typedef struct activation_row {
+    plim_activation of;
+    const char *already, *says; /* "2 of 3"; the effect of inplace=True */
+} activation_row;
+
+static plim_cell cell_inplace(const plim_layer *l)
 {
-    plim_cell c = plim_cell_u64(PLIM_CELL_BYTES, l->output_bytes);
+    plim_cell c = plim_cell_u64(PLIM_CELL_BYTES, l->bytes);
     c.mark = l->inplace ? "=" : NULL;
     return c;
 }
@@ -23,56 +30,34 @@ static plim_cell layer_inplace(const plim_layer *l)
 /* clang-format off */
 PLIM_GETTER(layer_model, layer_row, plim_cell_text(r->model))
 PLIM_GETTER(layer_tree, layer_row, plim_cell_text(r->tree))
-PLIM_GETTER(layer_path, layer_row, plim_cell_text(r->layer->path))
-PLIM_GETTER(layer_type, layer_row, plim_cell_text(r->layer->type))
-PLIM_GETTER(layer_depth, layer_row, plim_cell_int(r->layer->depth))
-PLIM_GETTER(layer_leaf, layer_row, plim_cell_bool(r->layer->leaf))
-PLIM_GETTER(layer_in_place, layer_row, plim_cell_bool(r->layer->inplace))
-PLIM_GETTER(layer_dtype, layer_row, plim_cell_text(plim_dtype_name(r->layer->dtype)))
-PLIM_GETTER(layer_shape, layer_row, plim_cell_shape(r->layer->rank, r->layer->dim))
-PLIM_GETTER(layer_params, layer_row, plim_cell_u64(PLIM_CELL_COUNT, r->layer->parameters))
-PLIM_GETTER(layer_parameter_bytes, layer_row, plim_cell_u64(PLIM_CELL_BYTES, r->layer->parameter_bytes))
-PLIM_GETTER(layer_weights, layer_row, plim_cell_u64(PLIM_CELL_COUNT, r->layer->weights))
-PLIM_GETTER(layer_values, layer_row, plim_cell_u64(PLIM_CELL_COUNT, r->layer->output_elements))
-PLIM_GETTER(layer_bytes, layer_row, layer_inplace(r->layer))
-PLIM_GETTER(layer_macs, layer_row, plim_cell_u64(PLIM_CELL_METRIC, r->layer->macs))
-PLIM_GETTER(layer_flops, layer_row, plim_cell_u64(PLIM_CELL_METRIC, r->layer->flops))
-PLIM_GETTER(layer_read, layer_row, plim_cell_u64(PLIM_CELL_BYTES, r->layer->read))
-PLIM_GETTER(layer_written, layer_row, plim_cell_u64(PLIM_CELL_BYTES, r->layer->written))
-
-static const plim_column layer_columns[] = {
-    /* name             title         in            align          least drop             get */
-    PLIM_COLUMN("model",           "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_model),
-    PLIM_COLUMN("name",            "layer",        PLIM_IN_TEXT, PLIM_CUT_HEAD, 12, 0,               layer_tree),
-    PLIM_COLUMN("name",            "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_path),
-    PLIM_COLUMN("type",            "type",         PLIM_IN_BOTH, PLIM_CUT_TAIL, 12, 1,               layer_type),
-    PLIM_COLUMN("depth",           "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_depth),
-    PLIM_COLUMN("leaf",            "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_leaf),
-    PLIM_COLUMN("inplace",         "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_in_place),
-    PLIM_COLUMN("dtype",           "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_dtype),
-    PLIM_COLUMN("shape",           "output shape", PLIM_IN_BOTH, PLIM_CUT_TAIL, 14, 0,               layer_shape),
-    PLIM_COLUMN("params",          "parameters",   PLIM_IN_BOTH, PLIM_RIGHT,    0,  0,               layer_params),
-    PLIM_COLUMN("parameter_bytes", "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_parameter_bytes),
-    PLIM_COLUMN("weights",         "weights",      PLIM_IN_BOTH, PLIM_RIGHT,    0,  PLIM_ON_REQUEST, layer_weights),
-    PLIM_COLUMN("values",          "values",       PLIM_IN_BOTH, PLIM_RIGHT,    0,  PLIM_ON_REQUEST, layer_values),
-    PLIM_COLUMN("bytes",           "output",       PLIM_IN_BOTH, PLIM_RIGHT,    0,  2,               layer_bytes),
-    PLIM_COLUMN("macs",            "MACs",         PLIM_IN_BOTH, PLIM_RIGHT,    0,  0,               layer_macs),
-    PLIM_COLUMN("flops",           "FLOPs",        PLIM_IN_BOTH, PLIM_RIGHT,    0,  PLIM_ON_REQUEST, layer_flops),
-    PLIM_COLUMN("read",            "read",         PLIM_IN_BOTH, PLIM_RIGHT,    0,  3,               layer_read),
-    PLIM_COLUMN("written",         "written",      PLIM_IN_BOTH, PLIM_RIGHT,    0,  4,               layer_written),
-};
+PLIM_GETTER(layer_bytes, plim_layer, cell_inplace(r))
+PLIM_GETTER(activation_already, activation_row, plim_cell_text(r->already))
+PLIM_GETTER(activation_says, activation_row, plim_cell_text(r->says))
 /* clang-format on */
 
-/* Only the CSV of several models has the first column. */
-static plim_rows layer_table(const plim_page *p, const layer_row *rows, uint64_t n,
-                             bool models)
+#include "answers/layers.def"
+
+static plim_rows layer_table(const plim_page *p, const layer_row *rows, uint64_t n)
 {
-    return (plim_rows){.columns = layer_columns + !models,
-                       .n_columns = PLIM_COUNT(layer_columns) - !models,
-                       .items = rows,
-                       .size = sizeof *rows,
-                       .n = n,
-                       .only = p->style.columns};
+    plim_rows r = PLIM_FIGURE_ROWS(layer, rows, n);
+    r.size = sizeof *rows;
+    r.only = p->style.columns;
+    return r;
+}
+
+/* The CSV of several models begins with their names. */
+static plim_rows models_table(plim_page *p, const layer_row *rows, uint64_t n)
+{
+    plim_rows r = layer_table(p, rows, n);
+    plim_column *columns = PLIM_NEW_N(&p->arena, plim_column, r.n_columns + 1);
+    p->buf.bad |= !columns;
+    if (!columns)
+        return (plim_rows){0};
+    columns[0] = (plim_column){.name = "model", .in = PLIM_IN_DATA, .get = layer_model};
+    memcpy(columns + 1, r.columns, r.n_columns * sizeof *columns);
+    r.columns = columns;
+    r.n_columns++;
+    return r;
 }
 
 /* ---- the tree ------------------------------------------------------------ */
@@ -109,13 +94,13 @@ static bool layer_listed(const char *list, const char *type)
 static plim_rows layer_rows(plim_page *p, const plim_layers *l)
 {
     const char *above[LAYER_INDENTS] = {0};
-    layer_row *rows = PLIM_NEW_N(&p->arena, layer_row, l->n);
+    layer_row *rows = PLIM_NEW_N(&p->arena, layer_row, l->n_layers);
     bool flat = p->style.types || p->style.sort;
     uint64_t n = 0;
     p->buf.bad |= !rows;
-    for (uint32_t i = 0; rows && i < l->n; i++) {
-        const plim_layer *at = l->rows[i];
-        const char *path = at->path ? at->path : "";
+    for (uint32_t i = 0; rows && i < l->n_layers; i++) {
+        const plim_layer *at = l->layers[i];
+        const char *path = at->name ? at->name : "";
         int depth = PLIM_MAX(at->depth, 0);
         int indent = flat ? 0 : PLIM_MIN(depth, LAYER_INDENTS);
         if (p->style.depth > 0 && depth > p->style.depth)
@@ -126,7 +111,7 @@ static plim_rows layer_rows(plim_page *p, const plim_layers *l)
         if (p->style.sort && !p->style.types && !deepest)
             continue;
         const char *name = *path ? layer_short(path, above, depth) : l->model->name;
-        rows[n].layer = at;
+        rows[n].of = *at;
         rows[n].model = l->model->name;
         rows[n++].tree = plim_arena_printf(&p->arena, "%*s%s", indent * INDENT_COLUMNS, "",
                                            name ? name : "")
@@ -134,7 +119,7 @@ static plim_rows layer_rows(plim_page *p, const plim_layers *l)
         for (int d = depth; d < LAYER_INDENTS && !flat; d++)
             above[d] = d == depth ? path : NULL;
     }
-    return layer_table(p, rows, n, false);
+    return layer_table(p, rows, n);
 }
 
 /* ---- renderings ---------------------------------------------------------- */
@@ -156,9 +141,9 @@ static void print_shown_total(plim_page *p, const plim_rows *r)
     uint64_t values = 0, bytes = 0;
     bool fits = true;
     for (uint64_t i = 0; i < r->n; i++)
-        if (!rows[i].layer->inplace && rows[i].layer->rank >= 0)
-            fits = fits && plim_add(values, rows[i].layer->output_elements, &values) &&
-                   plim_add(bytes, rows[i].layer->output_bytes, &bytes);
+        if (!rows[i].of.inplace && rows[i].of.rank >= 0)
+            fits = fits && plim_add(values, rows[i].of.values, &values) &&
+                   plim_add(bytes, rows[i].of.bytes, &bytes);
     if (fits)
         print_total(p, "values shown", plim_fmt_count(values),
                     plim_fmt_bytes(bytes, p->style.si).s);
@@ -176,8 +161,7 @@ static void print_totals(plim_page *p, const plim_layers *l, const plim_rows *r)
                 plim_fmt_bytes(m->buffer_bytes, si).s);
     if (p->style.types)
         print_shown_total(p, r);
-    print_total(p, "output values", plim_fmt_count(l->output_elements),
-                plim_fmt_bytes(l->output_bytes, si).s);
+    print_total(p, "output values", plim_fmt_count(l->values), plim_fmt_bytes(l->bytes, si).s);
     print_total(p, "MACs", plim_fmt_metric(l->macs), "");
     print_total(p, "FLOPs", plim_fmt_metric(l->flops), "");
     print_total(p, "read", plim_fmt_bytes(l->read, si), "");
@@ -186,40 +170,11 @@ static void print_totals(plim_page *p, const plim_layers *l, const plim_rows *r)
 
 /* ---- activations in place ------------------------------------------------ */
 
-typedef struct activation_row {
-    const plim_activation *of;
-    const char *already, *says; /* "2 of 3"; the effect of inplace=True */
-} activation_row;
-
-static const struct {
-    const char *name, *says;
-} gains[PLIM_GAIN_COUNT] = {
-    [PLIM_GAIN_MOMENT] = {"moment",
-                          "saves no less for backward; one tensor less during the op"},
-    [PLIM_GAIN_NONE] = {"none", "no gain: saves a copy of the input"},
-    [PLIM_GAIN_LESS] = {"less", "saves the result instead of the input"},
+static const char *const gains[PLIM_GAIN_COUNT] = {
+    [PLIM_GAIN_MOMENT] = "saves no less for backward; one tensor less during the op",
+    [PLIM_GAIN_NONE] = "no gain: saves a copy of the input",
+    [PLIM_GAIN_LESS] = "saves the result instead of the input",
 };
-
-/* clang-format off */
-PLIM_GETTER(activation_op, activation_row, plim_cell_text(r->of->op))
-PLIM_GETTER(activation_already, activation_row, plim_cell_text(r->already))
-PLIM_GETTER(activation_says, activation_row, plim_cell_text(r->says))
-PLIM_GETTER(activation_gain, activation_row, plim_cell_text(gains[r->of->gain].name))
-PLIM_GETTER(activation_count, activation_row, plim_cell_u64(PLIM_CELL_COUNT, r->of->count))
-PLIM_GETTER(activation_inplace, activation_row, plim_cell_u64(PLIM_CELL_COUNT, r->of->inplace))
-PLIM_GETTER(activation_bytes, activation_row, plim_cell_u64(PLIM_CELL_BYTES, r->of->bytes))
-
-static const plim_column activation_columns[] = {
-    /* name     title         in            align          least drop get */
-    PLIM_COLUMN("op",      "activation", PLIM_IN_BOTH, PLIM_LEFT,     0,    0,   activation_op),
-    PLIM_COLUMN("already", "in place",   PLIM_IN_TEXT, PLIM_LEFT,     0,    0,   activation_already),
-    PLIM_COLUMN("says",    "inplace=True in training", PLIM_IN_TEXT, PLIM_CUT_TAIL, 12, 1, activation_says),
-    PLIM_COLUMN("gain",    "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   activation_gain),
-    PLIM_COLUMN("count",   "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   activation_count),
-    PLIM_COLUMN("inplace", "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   activation_inplace),
-    PLIM_COLUMN("bytes",   "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   activation_bytes),
-};
-/* clang-format on */
 
 static plim_rows activation_rows(plim_page *p, const plim_layers *l)
 {
@@ -227,21 +182,19 @@ static plim_rows activation_rows(plim_page *p, const plim_layers *l)
     p->buf.bad |= !rows;
     for (uint32_t i = 0; rows && i < l->n_activations; i++) {
         const plim_activation *of = l->activations[i];
-        const char *says = gains[of->gain].says;
+        const char *says = gains[of->gain];
         if (of->gain == PLIM_GAIN_LESS && of->bytes)
             says = plim_arena_printf(&p->arena, "%s: up to %s less", says,
                                      plim_fmt_bytes(of->bytes, p->style.si).s)
                        .p;
         rows[i] = (activation_row){
-            of,
+            *of,
             plim_arena_printf(&p->arena, "%" PRIu32 " of %" PRIu32, of->inplace, of->count).p,
             says};
     }
-    return (plim_rows){.columns = activation_columns,
-                       .n_columns = PLIM_COUNT(activation_columns),
-                       .items = rows,
-                       .size = sizeof *rows,
-                       .n = rows ? l->n_activations : 0};
+    plim_rows r = PLIM_FIGURE_ROWS(activation, rows, rows ? l->n_activations : 0);
+    r.size = sizeof *rows;
+    return r;
 }
 
 static plim_status layers_activations(plim_page *p, const plim_layers *l, plim_err *err)
@@ -257,7 +210,7 @@ static bool has_inplace_rows(const plim_rows *r)
 {
     const layer_row *rows = r->items;
     for (uint64_t i = 0; i < r->n; i++)
-        if (rows[i].layer->inplace)
+        if (rows[i].of.inplace)
             return true;
     return false;
 }
@@ -312,7 +265,7 @@ static plim_status layers_csv(plim_page *p, const void *subject, plim_err *err)
     const layers_list *list = subject;
     uint64_t most = 0, n = 0;
     for (uint32_t i = 0; i < list->n; i++)
-        most += list->of[i]->n;
+        most += list->of[i]->n_layers;
     layer_row *rows = PLIM_NEW_N(&p->arena, layer_row, most);
     if (!rows)
         return plim_oom(err);
@@ -325,38 +278,18 @@ static plim_status layers_csv(plim_page *p, const void *subject, plim_err *err)
             memcpy(rows + n, r.items, (size_t)(r.n * sizeof *rows));
         n += r.n;
     }
-    plim_rows all = layer_table(p, rows, n, list->n > 1);
+    plim_rows all = list->n > 1 ? models_table(p, rows, n) : layer_table(p, rows, n);
     return plim_rows_csv(p, &all, err);
 }
 
 static plim_status write_layers(plim_page *p, plim_jw *w, const plim_layers *l, plim_err *err)
 {
-    const struct {
-        const char *key;
-        uint64_t n;
-    } totals[] = {{"values", l->output_elements},
-                  {"bytes", l->output_bytes},
-                  {"macs", l->macs},
-                  {"flops", l->flops},
-                  {"read", l->read},
-                  {"written", l->written}};
-    plim_rows r = layer_rows(p, l);
-    plim_status st = arrange_layers(p, &r, err);
+    plim_rows own[2] = {layer_rows(p, l), {0}};
+    plim_status st = arrange_layers(p, &own[0], err);
     if (st)
         return st;
-    plim_report_json_begin(w, "plimsoll/layers/1", l->model);
-    plim_jw_key(w, "settings");
-    plim_settings_write(w, l->settings, "layers");
-    plim_rows_json(w, "layers", &r);
-    plim_rows activations = activation_rows(p, l);
-    plim_rows_json(w, "activations", &activations);
-    plim_jw_key(w, "total");
-    plim_jw_object(w);
-    for (size_t i = 0; i < PLIM_COUNT(totals); i++) {
-        plim_jw_key(w, totals[i].key);
-        plim_jw_u64(w, totals[i].n);
-    }
-    plim_jw_end(w);
+    plim_report_json_begin(w, "plimsoll/layers/1", NULL);
+    plim_figures_json(w, plim_layers_figures, l, own);
     plim_jw_end(w);
     return PLIM_OK;
 }

@@ -35,3 +35,10 @@ const char *plim_oom_source_name(plim_oom_source s)
 {
     return (unsigned)s < PLIM_OOM_SOURCE_COUNT ? sources[s] : "?";
 }
+
+const char *plim_report_gain(plim_inplace_gain gain)
+{
+    static const char *const names[PLIM_GAIN_COUNT] = {
+        [PLIM_GAIN_MOMENT] = "moment", [PLIM_GAIN_NONE] = "none", [PLIM_GAIN_LESS] = "less"};
+    return (unsigned)gain < PLIM_GAIN_COUNT ? names[gain] : "?";
+}

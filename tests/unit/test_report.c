@@ -430,37 +430,37 @@ static void test_estimate_json(void **state)
 /* The first rows of VGG-16 for one image, as in CS231n's table: 3*3*3*64 weights and
  * 224*224*64 values; FC1 has 512*7*7*4096 weights. */
 static const plim_layer vgg_layers[] = {
-    {.path = "", .type = "VGG", .rank = 2, .dim = {1, 1000}, .parameters = 138357544},
-    {.path = "features", .type = "Sequential", .depth = 1, .rank = -1},
-    {.path = "features.0",
+    {.name = "", .type = "VGG", .rank = 2, .dim = {1, 1000}, .params = 138357544},
+    {.name = "features", .type = "Sequential", .depth = 1, .rank = -1},
+    {.name = "features.0",
      .type = "Conv2d",
      .depth = 2,
      .leaf = true,
      .rank = 4,
      .dim = {1, 64, 224, 224},
-     .output_elements = 3211264,
-     .output_bytes = 12845056,
-     .parameters = 1792,
+     .values = 3211264,
+     .bytes = 12845056,
+     .params = 1792,
      .parameter_bytes = 7168,
      .weights = 1728,
      .macs = 86704128},
-    {.path = "features.1",
+    {.name = "features.1",
      .type = "ReLU",
      .depth = 2,
      .leaf = true,
      .rank = 4,
      .dim = {1, 64, 224, 224},
-     .output_elements = 3211264,
-     .output_bytes = 12845056,
+     .values = 3211264,
+     .bytes = 12845056,
      .inplace = true},
-    {.path = "classifier.0",
+    {.name = "classifier.0",
      .type = "Linear",
      .depth = 2,
      .leaf = true,
      .rank = 2,
      .dim = {1, 4096},
-     .output_elements = 4096,
-     .parameters = 102764544,
+     .values = 4096,
+     .params = 102764544,
      .weights = 102760448,
      .macs = 102760448},
 };
@@ -473,10 +473,10 @@ static const plim_model_info vgg_model = {
 static const plim_layers vgg = {
     .model = &vgg_model,
     .settings = &nothing_set,
-    .rows = vgg_rows,
-    .n = 5,
-    .output_elements = 15237608,
-    .output_bytes = 60950432,
+    .layers = vgg_rows,
+    .n_layers = 5,
+    .values = 15237608,
+    .bytes = 60950432,
     .macs = 15470264320,
     .flops = 30940528640,
 };
@@ -1099,10 +1099,10 @@ static void test_random_estimates(void **state)
 
 static void random_layer(uint64_t *s, plim_layer *l)
 {
-    uint64_t *const numbers[] = {&l->output_elements, &l->output_bytes, &l->parameters,
-                                 &l->parameter_bytes, &l->weights,      &l->macs,
-                                 &l->flops,           &l->read,         &l->written};
-    *l = (plim_layer){.path = random_name(s),
+    uint64_t *const numbers[] = {&l->values,          &l->bytes,   &l->params,
+                                 &l->parameter_bytes, &l->weights, &l->macs,
+                                 &l->flops,           &l->read,    &l->written};
+    *l = (plim_layer){.name = random_name(s),
                       .type = random_name(s),
                       .depth = (int)(next_random(s) % 40),
                       .rank = (int)(next_random(s) % 10) - 1,
@@ -1158,7 +1158,7 @@ static void test_random_tables(void **state)
         plim_settings *set = asked_settings(NULL);
         set_random(&of_settings, set);
         const plim_layers layers = {
-            .model = &model[0], .settings = set, .rows = layer_at, .n = N};
+            .model = &model[0], .settings = set, .layers = layer_at, .n_layers = N};
         const plim_fit fit = {
             .model = &model[1], .settings = set, .cards = card_at, .n_cards = N};
         const plim_batches batches = {.model = &model[2],
@@ -1225,9 +1225,9 @@ static void test_strange_names(void **state)
 {
     (void)state;
     const char *const name = "a\x1b[31m\t\"q\", \xe5\xb1\x82\\\x7f";
-    const plim_layer row = {.path = name, .type = "x", .rank = -1}, *const list[] = {&row};
+    const plim_layer row = {.name = name, .type = "x", .rank = -1}, *const list[] = {&row};
     const plim_layers l = {
-        .model = &small_model, .settings = &nothing_set, .rows = list, .n = 1};
+        .model = &small_model, .settings = &nothing_set, .layers = list, .n_layers = 1};
     plim_arena a = PLIM_ARENA_INIT;
     text t = {0};
     assert_int_equal(plim_layers_print(&l, PLIM_JSON, NULL, text_put, &t, NULL), PLIM_OK);
@@ -1266,10 +1266,10 @@ static void test_csv_formulas(void **state)
         {"nothing", "", ""},
     };
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
-        const plim_layer row = {.path = rows[i].name, .type = "x", .rank = -1};
+        const plim_layer row = {.name = rows[i].name, .type = "x", .rank = -1};
         const plim_layer *const list[] = {&row};
         const plim_layers l = {
-            .model = &small_model, .settings = &nothing_set, .rows = list, .n = 1};
+            .model = &small_model, .settings = &nothing_set, .layers = list, .n_layers = 1};
         const plim_style st = {.size = sizeof(plim_style), .columns = "type,name"};
         char want[64];
         text t = {0};
