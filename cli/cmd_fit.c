@@ -44,8 +44,8 @@ static int serve_model(plim_args *a, const plim_model *m)
     plim_status st =
         plim_serve_fit_print(f, a->render, &a->style, plim_console_put, &a->console, &err);
     bool any = false;
-    for (uint32_t i = 0; i < f->n; i++)
-        any = any || f->rows[i]->fits == PLIM_FITS_YES;
+    for (uint32_t i = 0; i < f->n_cards; i++)
+        any = any || f->cards[i]->fits == PLIM_FITS_YES;
     plim_serve_fit_free(f);
     int code = plim_console_result(&a->console, st, &err);
     return code ? code : any ? PLIM_EXIT_DONE : PLIM_EXIT_NO;

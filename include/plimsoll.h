@@ -421,7 +421,7 @@ typedef struct plim_change {
     const char *settings; /* as options: "--checkpoint blocks --batch 16" */
     uint64_t saved_allocated; /* by which peak_allocated is lower */
     uint64_t saved_reserved; /* by which peak_reserved is lower */
-    plim_fits fits; /* as in an estimate; 0: no card was chosen */
+    plim_fits fits; /* as in an estimate; PLIM_FITS_NO_CARD: no card was chosen */
 } plim_change;
 /* clang-format on */
 /* end of figures */
@@ -457,7 +457,7 @@ typedef struct plim_rank {
     uint64_t peak_requested; /* by tensors, at its highest */
     uint64_t peak_allocated; /* in blocks, at its highest */
     uint64_t peak_reserved; /* from CUDA, at its highest */
-    plim_fits fits; /* as in an estimate; 0: no card was chosen */
+    plim_fits fits; /* as in an estimate; PLIM_FITS_NO_CARD: no card was chosen */
 } plim_rank;
 
 /* The memory of a training step or an inference. */
@@ -515,7 +515,7 @@ typedef struct plim_estimate {
     const char *gpu; /* the card's full name; NULL: none was chosen */
     uint64_t gpu_bytes; /* memory of the card; 0: none was chosen */
     /* "yes"; "no"; "maybe": the capacity is between needed_low and needed_high, or the size
-     * of the CUDA context is not known; 0: no card was chosen */
+     * of the CUDA context is not known; PLIM_FITS_NO_CARD: no card was chosen */
     plim_fits fits;
     bool oom; /* memory runs out even at the lower bounds */
     const char *oom_text; /* the error message that PyTorch prints; only if oom */
@@ -958,45 +958,69 @@ typedef enum plim_serve_place {
 /* A static string such as "card"; "?" for any other number. */
 PLIM_API const char *plim_serve_place_name(plim_serve_place p);
 
+/* figures: serve_row */
+/* clang-format off */
 /* A part of what an inference engine holds. */
 typedef struct plim_serve_row {
     const char *part; /* "weights", "KV cache" */
-    const char *doc;  /* what it consists of */
-    plim_serve_place place;
-    uint64_t low, usual, high; /* bytes; equal where they follow from the engine's code */
-    plim_certainty certainty;
+    plim_serve_place place; /* "card" or "host" */
+    /* the lower bound; the three are equal where they follow from the engine's code */
+    uint64_t low;
+    uint64_t usual; /* the usual size */
+    uint64_t high; /* the upper bound */
+    plim_certainty certainty; /* what determines the size: "exact", "estimated", "unknown" */
+    const char *doc; /* what it consists of */
     bool rest; /* it takes what the other parts leave: it is largest where they are smallest */
 } plim_serve_row;
+/* clang-format on */
+/* end of figures */
 
+/* figures: serve_most serve */
+/* clang-format off */
+/* The most that a card holds. */
 typedef struct plim_serve_most {
-    uint64_t sure, usual; /* with everything at its upper bound, at its usual size; 0: none */
-    bool limited;         /* `usual` is what the model or the search allows at most */
+    uint64_t sure; /* with everything at its upper bound; 0: none (tokens, or requests) */
+    uint64_t usual; /* with everything at its usual size; 0: none (tokens, or requests) */
+    bool limited; /* the model or the search allows no more than usual, not the card */
 } plim_serve_most;
 
+/* What an inference engine holds of a model, and how much context and how many requests
+ * that leaves room for. */
 typedef struct plim_serve {
     size_t size; /* of this struct */
-    const plim_model_info *model;
+    const plim_model_info *model; /* the model */
     const plim_settings *settings; /* as used, with the defaults filled in */
-    const char *engine;            /* "vllm" */
-    const char *gpu;               /* the card's full name; NULL: none was chosen */
-    uint64_t gpu_bytes;            /* 0: none */
-    bool gpu_exact;
-    const plim_serve_row *const *rows;
-    uint32_t n_rows;
-    uint64_t device_low, device, device_high; /* sum of the parts on the card */
-    uint64_t host;                            /* of those on the host, at their usual size */
-    bool context_known; /* false: the CUDA context of the card is not among the parts */
-    uint64_t context, concurrency;
-    uint64_t token_bytes; /* of keys and values for each token; 0: it depends on the number */
-    /* of what a request of `context` tokens keeps; 0: nothing, or that is not known, as the rows of
-     * PLIM_UNKNOWN_BYTES say */
+    const char *engine; /* "vllm" */
+    const char *gpu; /* the card's full name; NULL: none was chosen */
+    uint64_t gpu_bytes; /* memory of the card; 0: no card was chosen */
+    const plim_serve_row *const *parts; /* what the engine holds */
+    uint32_t n_parts;
+    uint64_t device_low; /* sum of the parts on the card, at the lower bounds */
+    uint64_t device; /* sum of the parts on the card, at the usual sizes */
+    uint64_t device_high; /* sum of the parts on the card, at the upper bounds */
+    uint64_t host; /* sum of the parts on the host, at the usual sizes */
+    uint64_t context; /* of a request, as the settings say or by default (tokens) */
+    uint64_t concurrency; /* at the same time, as the settings say or by default (requests) */
+    /* of keys and values for each token, in the layers that keep all of them; 0: no layer
+     * keeps all tokens */
+    uint64_t token_bytes;
+    /* of all that a request of that context keeps; 0 in data: nothing; 0: it is not known,
+     * as the note of the model says */
     uint64_t request_bytes;
-    plim_fits fits;
-    plim_serve_most longest;  /* context for that many requests; all 0: no card */
-    plim_serve_most requests; /* of that context; likewise */
-    const char *const *says;  /* lines that the engine prints when it starts */
+    plim_fits fits; /* as in an estimate; PLIM_FITS_NO_CARD: no card was chosen */
+    /* the longest context for that many requests; NULL: no card was chosen */
+    plim_serve_most longest_context;
+    /* the most requests of that context; NULL: no card was chosen */
+    plim_serve_most most_requests;
+    const char *const *says; /* lines that the engine prints when it starts */
     uint32_t n_says;
+    /* a driver reported gpu_bytes; else it is estimated from the marketed size */
+    bool gpu_exact;
+    /* the CUDA context of the card is among the parts: its size is known */
+    bool context_known;
 } plim_serve;
+/* clang-format on */
+/* end of figures */
 
 /* Predicts what an inference engine holds of a model, and how much context and how many requests
  * the card leaves room for.  Errors as plim_estimate_run. */
@@ -1005,28 +1029,39 @@ PLIM_API plim_status plim_serve_run(const plim_model *m, const plim_settings *s,
 /* Releases the result.  Takes NULL. */
 PLIM_API void plim_serve_free(plim_serve *s);
 
+/* figures: serve_card serve_fit */
+/* clang-format off */
 /* What a card can serve. */
 typedef struct plim_serve_card {
     const char *gpu; /* the card's full name */
-    uint64_t gpu_bytes;
-    bool gpu_exact, context_known; /* as in plim_fit_row */
-    const char *
-        weights; /* the largest format that fits, or that the setting names; "own": the model's */
-    plim_fits fits;
-    uint64_t device_low, device, device_high; /* sum of the parts on the card */
-    plim_serve_most longest;                  /* context for that many requests */
-    plim_serve_most requests;                 /* of that context */
+    uint64_t gpu_bytes; /* memory of the card */
+    bool gpu_exact; /* a driver reported it; else it is estimated from the marketed size */
+    /* the format that the settings name; else the largest that surely fits, else that may,
+     * else the smallest; "own": that of the model */
+    const char *weights;
+    plim_fits fits; /* as in an estimate */
+    uint64_t device_low; /* sum of the parts on the card, at the lower bounds */
+    uint64_t device; /* sum of the parts on the card, at the usual sizes */
+    uint64_t device_high; /* sum of the parts on the card, at the upper bounds */
+    plim_serve_most longest; /* context for that many requests */
+    plim_serve_most requests; /* requests of that context */
+    bool context_known; /* the size of the CUDA context is known */
 } plim_serve_card;
 
+/* What each card serves of a model. */
 typedef struct plim_serve_fit {
     size_t size; /* of this struct */
-    const plim_model_info *model;
+    const plim_model_info *model; /* the model */
     const plim_settings *settings; /* as used, with the defaults filled in */
-    const char *engine;
-    uint64_t context, concurrency;
-    const plim_serve_card *const *rows; /* one per card, in the order of the setting "gpu" */
-    uint32_t n;
+    const char *engine; /* "vllm" */
+    uint64_t context; /* of a request (tokens) */
+    uint64_t concurrency; /* at the same time (requests) */
+    /* one for each card, in the order of the setting "gpu" */
+    const plim_serve_card *const *cards;
+    uint32_t n_cards;
 } plim_serve_fit;
+/* clang-format on */
+/* end of figures */
 
 /* Judges the same requests on each card, with the weights in the largest format that fits, where
  * the setting "weights" names none.  The setting "gpu" is a list, as in plim_fit_run.  Errors as
@@ -1169,85 +1204,124 @@ PLIM_API void plim_replay_free(plim_replay *r);
 /* Difference                                                                */
 /* ======================================================================== */
 
+/* figures: diff_side */
+/* clang-format off */
 /* One of the two sides. */
 typedef struct plim_diff_side {
-    size_t size;                  /* of this struct */
-    const char *name;             /* of the model or the file */
-    const char *format;           /* "prediction", "tape", "snapshot", "log" */
-    const plim_model_info *model; /* NULL: a recording */
-    const plim_settings
-        *settings;   /* as used, with the defaults filled in; NULL: a recording */
+    size_t size; /* of this struct */
+    const char *name; /* of the model or the file */
+    /* "prediction", or the format of the file: "tape", "snapshot", "log" */
+    const char *format;
+    /* of a log: who printed its figures, "Megatron-LM"; NULL: it is no log */
+    const char *source;
+    /* as used, with the defaults filled in; NULL: a recording */
+    const plim_settings *settings;
     const char *gpu; /* the card's full name; NULL: not known */
-    uint64_t events; /* allocations and frees */
-    uint64_t live;   /* bytes requested by what is live at the peak */
-    int peak_step;   /* -1: PLIM_PHASE_LOAD */
-    plim_phase peak_phase;
-    const char *peak_op; /* what runs at the peak, a layer or a line; "": not known */
-    bool phases_known;   /* peak_step and peak_phase are known */
-    const char *source;  /* of a log: who printed its figures, "Megatron-LM"; NULL: no log */
+    uint64_t events; /* allocations and frees; 0: a log does not say */
+    uint64_t live; /* requested by what is live at the peak; 0: a log does not say */
+    int peak_step; /* -1: the phase "load", which precedes step 0; only if phases_known */
+    plim_phase peak_phase; /* as in a phase; only if phases_known */
+    const char *peak_op; /* what runs at the peak, a layer or a line; NULL: not known */
+    const plim_model_info *model; /* NULL: a recording */
+    bool phases_known; /* peak_step and peak_phase are known */
 } plim_diff_side;
+/* clang-format on */
+/* end of figures */
 
-/* A figure of both sides, in bytes. */
+/* figures: diff_figure */
+/* clang-format off */
+/* A figure of both sides. */
 typedef struct plim_diff_figure {
-    size_t size;      /* of this struct */
-    const char *name; /* "requested", "allocated", "reserved": peaks; "device" */
-    uint64_t a, b;
-    bool a_known, b_known;
+    size_t size; /* of this struct */
+    /* the peaks "requested", "allocated", "reserved", and with a card "device" */
+    const char *figure;
+    uint64_t a; /* of side a; only if a_known */
+    uint64_t b; /* of side b; only if b_known */
     uint64_t within; /* of a log: so much is lost as its numbers are rounded; else 0 */
+    bool a_known; /* the side says it */
+    bool b_known; /* the side says it */
 } plim_diff_figure;
+/* clang-format on */
+/* end of figures */
 
+/* figures: diff_row */
+/* clang-format off */
 /* What is live at the peak of each side: of a category, of a module, or a tensor. */
 typedef struct plim_diff_row {
     size_t size; /* of this struct */
-    const char
-        *name; /* "activation"; "layer1.0.conv1"; a line of a recording; "": not known */
-    const char *category; /* of a tensor: a plim_category's name, or "unknown" */
-    uint64_t a, b;        /* bytes requested */
-    uint32_t a_tensors, b_tensors;
+    /* "layer1.0.conv1"; a line of a recording; empty: the model itself; NULL: not known */
+    const char *name;
+    const char *category; /* "activation", or "unknown" if neither side tells */
+    uint64_t a; /* requested by what is live at the peak of a */
+    uint64_t b; /* requested by what is live at the peak of b */
+    uint32_t a_tensors; /* live at the peak of a */
+    uint32_t b_tensors; /* live at the peak of b */
 } plim_diff_row;
+/* clang-format on */
+/* end of figures */
 
+/* figures: diff_event */
+/* clang-format off */
 /* An allocation or a free. */
 typedef struct plim_diff_event {
-    size_t size;    /* of this struct */
-    uint64_t event; /* its index on the tape, from 0 */
-    bool frees;
-    uint64_t bytes;       /* requested */
-    const char *name;     /* of the tensor; "": not known */
-    const char *category; /* a plim_category's name, or "unknown" */
-    const char *where;    /* the layer, or the line that allocated it; "": not known */
-    bool phase_known;
-    int step; /* -1: PLIM_PHASE_LOAD */
-    plim_phase phase;
+    size_t size; /* of this struct */
+    uint64_t index; /* of the event on the tape (from 0) */
+    bool frees; /* it is a free */
+    uint64_t bytes; /* requested */
+    const char *name; /* of the tensor; NULL: not known */
+    const char *category; /* "activation", or "unknown" */
+    const char *where; /* the layer, or the line that allocated it; NULL: not known */
+    int step; /* -1: the phase "load", which precedes step 0; only if phase_known */
+    plim_phase phase; /* as in a phase; only if phase_known */
+    bool phase_known; /* step and phase are known */
 } plim_diff_event;
+/* clang-format on */
+/* end of figures */
 
+/* figures: diff_cause diff */
+/* clang-format off */
+/* A likely cause. */
 typedef struct plim_diff_cause {
-    size_t size;      /* of this struct */
-    const char *name; /* "batch", "optimizer", "kept" ... */
-    const char *text;
-    uint64_t bytes; /* of the tensors that it explains; 0: not a matter of tensors */
+    size_t size; /* of this struct */
+    const char *cause; /* "batch", "optimizer", "kept": docs/commands/diff.md */
+    const char *text; /* in a sentence */
+    uint64_t bytes; /* of the tensors that it explains; 0: it is not a matter of tensors */
 } plim_diff_cause;
 
+/* Two runs side by side. */
 typedef struct plim_diff {
+    uint64_t equal; /* equal in both (events); only if events_known */
+    uint64_t resized; /* of another size (events); only if events_known */
+    uint64_t only_a; /* in a only (events); only if events_known */
+    uint64_t only_b; /* in b only (events); only if events_known */
+    /* the first event of a that b has not, or not so; NULL: that side has ended */
+    const plim_diff_event *first_a;
+    /* the first event of b that a has not, or not so; NULL: that side has ended */
+    const plim_diff_event *first_b;
+    /* of a: the last event before it, in both; NULL: nothing is equal before */
+    const plim_diff_event *last;
     size_t size; /* of this struct */
-    const plim_diff_side *a, *b;
-    const plim_diff_figure *const *figures;
+    const plim_diff_side *a; /* the first */
+    const plim_diff_side *b; /* the second */
+    /* what the figures may differ by, as it was set; NULL: it is not set */
+    const char *within;
+    /* a figure differs by more than that; if it is not set, anything does: the exit status */
+    bool differs;
+    const plim_diff_figure *const *figures; /* the peaks, and what the card takes */
     uint32_t n_figures;
-    /* those that differ come first, that which differs most before the others */
-    const plim_diff_row *const *categories, *const *modules, *const *tensors;
-    uint32_t n_categories, n_modules, n_tensors;
-    /* allocations and frees: equal in both; of another size; in one of them only */
-    uint64_t equal, resized, only_a, only_b;
-    bool parts; /* they part somewhere: first_ and last are known */
-    /* the first event of each that the other has not, or not so; NULL: it ends before */
-    const plim_diff_event *first_a, *first_b;
-    const plim_diff_event *last;          /* of a: the last one before, in both; NULL: none */
-    const plim_diff_cause *const *causes; /* the likely ones, that with the most bytes first */
+    const plim_diff_row *const *categories; /* those that differ most come first */
+    uint32_t n_categories;
+    const plim_diff_row *const *modules; /* those that differ most come first */
+    uint32_t n_modules;
+    const plim_diff_row *const *tensors; /* those that differ most come first */
+    uint32_t n_tensors;
+    const plim_diff_cause *const *causes; /* that with the most bytes first */
     uint32_t n_causes;
-    const char *within; /* as it was set; NULL: it was not */
-    bool
-        differs; /* a figure differs by more than `within`; if that is not set, anything does */
-    bool figures_only; /* a side is a log: nothing but the figures is known */
+    bool parts; /* they part somewhere */
+    bool events_known; /* no side is a log, of which only the figures are known */
 } plim_diff;
+/* clang-format on */
+/* end of figures */
 
 /* Sets two runs side by side.  Each of them is a model with the settings `s`, or what a file
  * recorded: a tape, a memory snapshot of PyTorch, or the log of a program that printed how much

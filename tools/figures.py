@@ -83,8 +83,10 @@ class Figure:
             self.path, self.kind = plain[2], plain[4]
         elif what == "GROUPED":
             self.key, self.path, self.kind = plain[2], f"{plain[1]}_{plain[2]}", plain[3]
-        elif what in ("ROWS", "PART", "REF", "GROUP", "INNER"):
+        elif what in ("ROWS", "PART", "REF", "GROUP", "INNER", "INNER_REF"):
             self.of, self.path = plain[2], self.key
+        elif what == "REF_AS":
+            self.path, self.of = plain[2], plain[3]
         elif what in ("SHAPE", "SHAPE_AGAIN", "SETTINGS"):
             self.key = self.path = what.split("_")[0].lower()
         elif what in ("TEXTS", "PAIRS"):
@@ -101,7 +103,7 @@ class Figure:
 
     @property
     def in_data(self):
-        return self.what not in ("FIELD", "INNER", "SHOWN", "RANGE", "DELTA", "CARD")
+        return self.what not in ("FIELD", "INNER", "INNER_REF", "SHOWN", "RANGE", "DELTA", "CARD")
 
     @property
     def in_struct(self):
@@ -169,7 +171,7 @@ def what_is(f, nothing, flag, name=""):
         said.append(f"{nothing}: {f.empty}")
     if f.known:
         said.append(flag(f))
-    if f.unless:
+    if f.unless and not f.empty:
         said.append(f"{nothing} if there is none: '{f.unless}' says why")
     return "; ".join(said)
 
@@ -183,7 +185,7 @@ def unless(nothing):
 
 def c_fields(f):
     """The declarations of a figure: each with its comment."""
-    nothing = {"TEXT": "NULL", None: "NULL"}.get(f.kind, "0")
+    nothing = {"TEXT": "NULL", "FITS": "PLIM_FITS_NO_CARD", None: "NULL"}.get(f.kind, "0")
     doc = what_is(f, nothing, lambda f: f"only if {f.known}", f.path)
     if f.kind == "STEP":
         doc += "; -1: PLIM_PHASE_LOAD, which precedes step 0"
@@ -198,7 +200,7 @@ def c_fields(f):
         return [(f"const plim_{of_struct(f.of)} *const *{f.path};", doc), (count, "")]
     if f.what in ("PART", "INNER"):
         return [(f"plim_{of_struct(f.of)} {f.path};", doc)]
-    if f.what == "REF":
+    if f.what in ("REF", "REF_AS", "INNER_REF"):
         return [(f"const plim_{of_struct(f.of)} *{f.path};", doc)]
     if f.what == "SETTINGS":
         return [(f"const plim_settings *{f.path};", doc)]
@@ -280,7 +282,7 @@ def records(text):
 
 
 def value_of(f):
-    if f.what in ("ROWS", "PART", "REF", "GROUP"):
+    if f.what in ("ROWS", "PART", "REF", "REF_AS", "GROUP"):
         o = OBJECTS[f.of]
         what = "list of objects" if f.what == "ROWS" else "object"
         return f"{what}: [{section_of(o)[0]}](#{section_of(o)[1]})" if o.file == "shared" else what

@@ -763,6 +763,312 @@ class LayersReport(Record):
 # end of figures
 
 
+# figures: serve
+
+
+class ServedPart(Record):
+    """A part of what an inference engine holds."""
+
+    part: str
+    """'weights', 'KV cache'"""
+    place: str
+    """'card' or 'host'"""
+    low: int
+    """the lower bound; the three are equal where they follow from the engine's code"""
+    usual: int
+    """the usual size"""
+    high: int
+    """the upper bound"""
+    certainty: str
+    """what determines the size: 'exact', 'estimated', 'unknown'"""
+    doc: str
+    """what it consists of"""
+
+
+class ServeMost(Record):
+    """The most that a card holds."""
+
+    sure: int
+    """with everything at its upper bound; 0: none (tokens, or requests)"""
+    usual: int
+    """with everything at its usual size; 0: none (tokens, or requests)"""
+    limited: bool
+    """the model or the search allows no more than usual, not the card"""
+
+
+class ServeReport(Record):
+    """What an inference engine holds of a model, and how much context and how many requests that leaves room for."""
+
+    schema: str
+    model: ModelInfo
+    """the model"""
+    settings: Dict[str, Any]
+    """as used, with the defaults filled in"""
+    engine: str
+    """'vllm'"""
+    gpu: Optional[str]
+    """the card's full name; None: none was chosen"""
+    gpu_bytes: Optional[int]
+    """memory of the card; None: no card was chosen"""
+    parts: List[ServedPart]
+    """what the engine holds"""
+    device_low: int
+    """sum of the parts on the card, at the lower bounds"""
+    device: int
+    """sum of the parts on the card, at the usual sizes"""
+    device_high: int
+    """sum of the parts on the card, at the upper bounds"""
+    host: int
+    """sum of the parts on the host, at the usual sizes"""
+    context: int
+    """of a request, as the settings say or by default (tokens)"""
+    concurrency: int
+    """at the same time, as the settings say or by default (requests)"""
+    token_bytes: Optional[int]
+    """of keys and values for each token, in the layers that keep all of them; None: no layer keeps all tokens"""
+    request_bytes: Optional[int]
+    """of all that a request of that context keeps; 0 in data: nothing; None: it is not known, as the note of the
+    model says"""
+    fits: Optional[str]
+    """as in an estimate; None: no card was chosen"""
+    longest_context: Optional[ServeMost]
+    """the longest context for that many requests; None: no card was chosen"""
+    most_requests: Optional[ServeMost]
+    """the most requests of that context; None: no card was chosen"""
+    says: List[str]
+    """lines that the engine prints when it starts"""
+
+
+class ServedCard(Record):
+    """What a card can serve."""
+
+    gpu: str
+    """the card's full name"""
+    gpu_bytes: int
+    """memory of the card"""
+    gpu_exact: bool
+    """a driver reported it; else it is estimated from the marketed size"""
+    weights: str
+    """the format that the settings name; else the largest that surely fits, else that may, else the smallest;
+    'own': that of the model"""
+    fits: str
+    """as in an estimate"""
+    device_low: int
+    """sum of the parts on the card, at the lower bounds"""
+    device: int
+    """sum of the parts on the card, at the usual sizes"""
+    device_high: int
+    """sum of the parts on the card, at the upper bounds"""
+    longest_sure: int
+    """the longest context, with everything at its upper bound; 0: none (tokens)"""
+    longest_usual: int
+    """the longest context, with everything at its usual size; 0: none (tokens)"""
+    longest_limited: bool
+    """the model or the search allows no longer one, not the card"""
+    requests_sure: int
+    """the most, with everything at its upper bound; 0: none (requests)"""
+    requests_usual: int
+    """the most, with everything at its usual size; 0: none (requests)"""
+    requests_limited: bool
+    """the search allows no more, not the card"""
+
+
+class ServeFitReport(Record):
+    """What each card serves of a model."""
+
+    schema: str
+    model: ModelInfo
+    """the model"""
+    settings: Dict[str, Any]
+    """as used, with the defaults filled in"""
+    engine: str
+    """'vllm'"""
+    context: int
+    """of a request (tokens)"""
+    concurrency: int
+    """at the same time (requests)"""
+    cards: List[ServedCard]
+    """one for each card, in the order of the setting 'gpu'"""
+
+
+# end of figures
+
+
+# figures: diff
+
+
+class DiffSide(Record):
+    """One of the two sides."""
+
+    name: str
+    """of the model or the file"""
+    format: str
+    """'prediction', or the format of the file: 'tape', 'snapshot', 'log'"""
+    source: Optional[str]
+    """of a log: who printed its figures, 'Megatron-LM'; None: it is no log"""
+    settings: Optional[Dict[str, Any]]
+    """as used, with the defaults filled in; None: a recording"""
+    gpu: Optional[str]
+    """the card's full name; None: not known"""
+    events: Optional[int]
+    """allocations and frees; None: a log does not say"""
+    live: Optional[int]
+    """requested by what is live at the peak; None: a log does not say"""
+    peak_step: Optional[int]
+    """-1: the phase 'load', which precedes step 0; None unless peak_step and peak_phase are known"""
+    peak_phase: Optional[str]
+    """as in a phase; None unless peak_step and peak_phase are known"""
+    peak_op: Optional[str]
+    """what runs at the peak, a layer or a line; None: not known"""
+
+
+class DiffFigure(Record):
+    """A figure of both sides."""
+
+    figure: str
+    """the peaks 'requested', 'allocated', 'reserved', and with a card 'device'"""
+    a: Optional[int]
+    """of side a; None unless the side says it"""
+    b: Optional[int]
+    """of side b; None unless the side says it"""
+    within: int
+    """of a log: so much is lost as its numbers are rounded; else 0"""
+
+
+class DiffEvents(Record):
+    """Allocations and frees."""
+
+    equal: Optional[int]
+    """equal in both (events); None unless no side is a log, of which only the figures are known"""
+    resized: Optional[int]
+    """of another size (events); None unless no side is a log, of which only the figures are known"""
+    only_a: Optional[int]
+    """in a only (events); None unless no side is a log, of which only the figures are known"""
+    only_b: Optional[int]
+    """in b only (events); None unless no side is a log, of which only the figures are known"""
+
+
+class DiffTensor(Record):
+    """What is live at the peak of each side: of a category, of a module, or a tensor."""
+
+    name: Optional[str]
+    """'layer1.0.conv1'; a line of a recording; empty: the model itself; None: not known"""
+    category: str
+    """'activation', or 'unknown' if neither side tells"""
+    a: int
+    """requested by what is live at the peak of a"""
+    b: int
+    """requested by what is live at the peak of b"""
+    a_tensors: int
+    """live at the peak of a"""
+    b_tensors: int
+    """live at the peak of b"""
+
+
+class DiffCategory(Record):
+    """What is live at the peak of each side: of a category."""
+
+    category: str
+    """'activation', or 'unknown' if neither side tells"""
+    a: int
+    """requested by what is live at the peak of a"""
+    b: int
+    """requested by what is live at the peak of b"""
+    a_tensors: int
+    """live at the peak of a"""
+    b_tensors: int
+    """live at the peak of b"""
+
+
+class DiffModule(Record):
+    """What is live at the peak of each side: of a module."""
+
+    name: Optional[str]
+    """'layer1.0'; a line of a recording; empty: the model itself; None: not known"""
+    a: int
+    """requested by what is live at the peak of a"""
+    b: int
+    """requested by what is live at the peak of b"""
+    a_tensors: int
+    """live at the peak of a"""
+    b_tensors: int
+    """live at the peak of b"""
+
+
+class DiffEvent(Record):
+    """An allocation or a free."""
+
+    index: int
+    """of the event on the tape (from 0)"""
+    event: str
+    """'alloc' or 'free'"""
+    bytes: int
+    """requested"""
+    name: Optional[str]
+    """of the tensor; None: not known"""
+    category: str
+    """'activation', or 'unknown'"""
+    where: Optional[str]
+    """the layer, or the line that allocated it; None: not known"""
+    step: Optional[int]
+    """-1: the phase 'load', which precedes step 0; None unless step and phase are known"""
+    phase: Optional[str]
+    """as in a phase; None unless step and phase are known"""
+
+
+class FirstDifference(Record):
+    """Where the two sides part."""
+
+    a: Optional[DiffEvent]
+    """the first event of a that b has not, or not so; None: that side has ended"""
+    b: Optional[DiffEvent]
+    """the first event of b that a has not, or not so; None: that side has ended"""
+    before: Optional[DiffEvent]
+    """of a: the last event before it, in both; None: nothing is equal before"""
+
+
+class Cause(Record):
+    """A likely cause."""
+
+    cause: str
+    """'batch', 'optimizer', 'kept': docs/commands/diff.md"""
+    text: str
+    """in a sentence"""
+    bytes: Optional[int]
+    """of the tensors that it explains; None: it is not a matter of tensors"""
+
+
+class DifferenceReport(Record):
+    """Two runs side by side."""
+
+    schema: str
+    a: DiffSide
+    """the first"""
+    b: DiffSide
+    """the second"""
+    within: Optional[str]
+    """what the figures may differ by, as it was set; None: it is not set"""
+    differs: bool
+    """a figure differs by more than that; if it is not set, anything does: the exit status"""
+    figures: List[DiffFigure]
+    """the peaks, and what the card takes"""
+    events: DiffEvents
+    """allocations and frees"""
+    categories: List[DiffCategory]
+    """those that differ most come first"""
+    modules: List[DiffModule]
+    """those that differ most come first"""
+    tensors: List[DiffTensor]
+    """those that differ most come first"""
+    first_difference: Optional[FirstDifference]
+    """where they part; None unless they part somewhere"""
+    causes: List[Cause]
+    """that with the most bytes first"""
+
+
+# end of figures
+
+
 # figures: fit
 
 
@@ -887,48 +1193,6 @@ class SegmentsReport(Record):
 
 
 # end of figures
-
-
-# ---- serve ----------------------------------------------------------------------------
-
-
-class ServedPart(Record):
-    """What an inference engine holds, on the card or on the host, between two bounds."""
-
-    part: str
-    place: str
-    low: int
-    usual: int
-    high: int
-    certainty: str
-    doc: str
-
-
-class ServedMost(Record):
-    """The most that a card holds surely and usually; `limited`: no more was asked for."""
-
-    sure: int
-    usual: int
-    limited: bool
-
-
-class ServedCard(Record):
-    """What a card serves: the format of the weights ("own": the model's), the longest context and the most requests."""
-
-    gpu: str
-    gpu_bytes: int
-    gpu_exact: bool
-    weights: str
-    fits: str
-    device_low: int
-    device: int
-    device_high: int
-    longest_sure: int
-    longest_usual: int
-    longest_limited: bool
-    requests_sure: int
-    requests_usual: int
-    requests_limited: bool
 
 
 # ---- top --------------------------------------------------------------------------------
@@ -1256,89 +1520,6 @@ class Recorded(Record):
     free: Optional[FreeRecorded]
     oom: Optional[FailedRequest]
     trace: Optional[Trace]
-
-
-# ---- diff -----------------------------------------------------------------------------
-
-
-class DiffSide(Record):
-    """`source`: who printed the figures of a log; its events are not known."""
-
-    name: str
-    format: str
-    source: Optional[str]
-    settings: Optional[Dict[str, Any]]
-    gpu: Optional[str]
-    events: Optional[int]
-    live: Optional[int]
-    peak_step: Optional[int]
-    peak_phase: Optional[str]
-    peak_op: Optional[str]
-
-
-class DiffFigure(Record):
-    """`within`: what the rounding of a log leaves open."""
-
-    figure: str
-    a: Optional[int]
-    b: Optional[int]
-    within: int
-
-
-class DiffEvents(Record):
-    """Allocations and frees: equal in both, of another size, and those that only one side has; None with a log."""
-
-    equal: Optional[int]
-    resized: Optional[int]
-    only_a: Optional[int]
-    only_b: Optional[int]
-
-
-class DiffCategory(Record):
-    """Bytes that are live at the peak of each side."""
-
-    category: str
-    a: int
-    b: int
-    a_tensors: int
-    b_tensors: int
-
-
-class DiffModule(Record):
-    name: Optional[str]
-    a: int
-    b: int
-    a_tensors: int
-    b_tensors: int
-
-
-class DiffTensor(DiffCategory):
-    name: Optional[str]
-
-
-class DiffEvent(Record):
-    index: int
-    event: str
-    bytes: int
-    name: Optional[str]
-    category: str
-    where: Optional[str]
-    step: Optional[int]
-    phase: Optional[str]
-
-
-class FirstDifference(Record):
-    """Where the two sides part; None: that side has ended."""
-
-    a: Optional[DiffEvent]
-    b: Optional[DiffEvent]
-    before: Optional[DiffEvent]
-
-
-class Cause(Record):
-    cause: str
-    text: str
-    bytes: Optional[int]
 
 
 # ---- out of memory ----------------------------------------------------------------------

@@ -15,10 +15,9 @@ from . import _library
 from ._errors import Error, UsageError
 from ._library import Handle, Style
 from ._records import (
-    BatchesReport, CardsReport, Cause, ComparisonReport, DiffCategory, DiffEvents, DiffFigure, DiffModule,
-    DiffSide, DiffTensor, Entry, EstimateReport, FirstDifference, FitReport, FreeAtFailure, Gpu, InfoReport,
-    LayersReport, Mark, ModelInfo, OomNumber, OomProcess, Record, Recorded, Remedy, ReplayCard, SegmentsReport,
-    ServedCard, ServedMost, ServedPart, SizeIn, Stat, Timeline, TimesReport)
+    BatchesReport, CardsReport, ComparisonReport, DifferenceReport, Entry, EstimateReport, FitReport,
+    FreeAtFailure, Gpu, InfoReport, LayersReport, Mark, ModelInfo, OomNumber, OomProcess, Record, Recorded, Remedy,
+    ReplayCard, SegmentsReport, ServeFitReport, ServeReport, SizeIn, Stat, Timeline, TimesReport)
 
 Render = Callable[[int, Any], str]
 """Takes a plim_render and a plim_style, or None; returns the text."""
@@ -146,35 +145,15 @@ class Cards(Result, CardsReport):
     _tables = {"cards": ("cards",)}
 
 
-class Serve(_OfModel):
+class Serve(Result, ServeReport):
     """What an inference engine holds of a model, and how much context and how many requests that leaves room for."""
 
-    engine: str
-    gpu: Optional[str]
-    gpu_bytes: Optional[int]
-    parts: List[ServedPart]
-    device_low: int
-    device: int
-    device_high: int
-    host: int
-    context: int
-    concurrency: int
-    token_bytes: Optional[int]
-    request_bytes: Optional[int]
-    fits: Optional[str]
-    longest_context: Optional[ServedMost]
-    most_requests: Optional[ServedMost]
-    says: List[str]
     _tables = {"parts": ("parts",)}
 
 
-class ServeFit(_OfModel):
+class ServeFit(Result, ServeFitReport):
     """What each card serves of a model."""
 
-    engine: str
-    context: int
-    concurrency: int
-    cards: List[ServedCard]
     _tables = {"cards": ("cards",)}
 
 
@@ -234,20 +213,9 @@ class Replay(Result):
     _tables = {"marks": ("marks",)}
 
 
-class Difference(Result):
+class Difference(Result, DifferenceReport):
     """Two runs side by side."""
 
-    a: DiffSide
-    b: DiffSide
-    within: Optional[str]
-    differs: bool
-    figures: List[DiffFigure]
-    events: DiffEvents
-    categories: List[DiffCategory]
-    modules: List[DiffModule]
-    tensors: List[DiffTensor]
-    first_difference: Optional[FirstDifference]
-    causes: List[Cause]
     _tables = {"tensors": ("tensors",), "modules": ("modules",), "categories": ("categories",),
                "figures": ("figures",)}
 

@@ -370,15 +370,15 @@ static plim_status fill_figures(work *w)
     const side_run *a = &w->side[0], *b = &w->side[1];
     const plim_diff_figure rows[] = {
         {sizeof *rows, "requested", a->sim.peak_requested, b->sim.peak_requested,
-         knows_figure(a, PLIM_LOG_REQUESTED), knows_figure(b, PLIM_LOG_REQUESTED),
-         lost_digits(w, PLIM_LOG_REQUESTED)},
+         lost_digits(w, PLIM_LOG_REQUESTED), knows_figure(a, PLIM_LOG_REQUESTED),
+         knows_figure(b, PLIM_LOG_REQUESTED)},
         {sizeof *rows, "allocated", a->sim.peak_allocated, b->sim.peak_allocated,
-         knows_figure(a, PLIM_LOG_ALLOCATED), knows_figure(b, PLIM_LOG_ALLOCATED),
-         lost_digits(w, PLIM_LOG_ALLOCATED)},
-        {sizeof *rows, "reserved", a->reserved, b->reserved, a->reserved_known,
-         b->reserved_known, lost_digits(w, PLIM_LOG_RESERVED)},
-        {sizeof *rows, "device", a->device, b->device, a->device_known, b->device_known,
-         lost_digits(w, PLIM_LOG_DEVICE)}};
+         lost_digits(w, PLIM_LOG_ALLOCATED), knows_figure(a, PLIM_LOG_ALLOCATED),
+         knows_figure(b, PLIM_LOG_ALLOCATED)},
+        {sizeof *rows, "reserved", a->reserved, b->reserved, lost_digits(w, PLIM_LOG_RESERVED),
+         a->reserved_known, b->reserved_known},
+        {sizeof *rows, "device", a->device, b->device, lost_digits(w, PLIM_LOG_DEVICE),
+         a->device_known, b->device_known}};
     plim_diff_figure *kept = PLIM_NEW_N(w->a, plim_diff_figure, PLIM_COUNT(rows));
     plim_diff *o = w->out;
     double share = 0;
@@ -388,7 +388,7 @@ static plim_status fill_figures(work *w)
     if (!kept)
         return plim_oom(w->err);
     o->within = w->s->within ? plim__cstr(w->a, plim_str_of(w->s->within)) : NULL;
-    o->differs = !w->s->within && !o->figures_only && (o->resized || o->only_a || o->only_b);
+    o->differs = !w->s->within && o->events_known && (o->resized || o->only_a || o->only_b);
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
         const plim_diff_figure *f = &rows[i];
         uint64_t delta = f->a < f->b ? f->b - f->a : f->a - f->b;
@@ -416,7 +416,7 @@ static const plim_diff_event *describe_event(work *w, const plim_diff_tape *side
         return NULL;
     *e = (plim_diff_event){
         .size = sizeof *e,
-        .event = q->event,
+        .index = q->event,
         .frees = q->frees,
         .bytes = q->bytes,
         .name = l.name.p,
@@ -473,14 +473,14 @@ static plim_status compare_sides(work *w)
         st = describe_peak(w, &w->side[0], &w->diff.a);
     if (!st)
         st = describe_peak(w, &w->side[1], &w->diff.b);
-    w->out->figures_only = is_log(&w->side[0]) || is_log(&w->side[1]);
-    if (!st && !w->out->figures_only)
+    w->out->events_known = !is_log(&w->side[0]) && !is_log(&w->side[1]);
+    if (!st && w->out->events_known)
         st = fill_rows(w);
-    if (!st && !w->out->figures_only)
+    if (!st && w->out->events_known)
         st = fill_parting(w);
     if (!st)
         st = fill_figures(w);
-    if (!st && !w->out->figures_only)
+    if (!st && w->out->events_known)
         st = fill_causes(w);
     return st;
 }

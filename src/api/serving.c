@@ -86,7 +86,7 @@ static void describe_answer(const plim_serve_question *q, const plim_serve_answe
     out->fits = plim_answer_fits(q, a);
     out->says = a->says;
     out->n_says = a->n_says;
-    out->n_rows = a->n_rows;
+    out->n_parts = a->n_rows;
 }
 
 static plim_status fill_answer(const plim_serve_question *q, plim_arena *a, plim_serve *out,
@@ -97,12 +97,12 @@ static plim_status fill_answer(const plim_serve_question *q, plim_arena *a, plim
     if (st)
         return st;
     describe_answer(q, &answer, out);
-    if (!(out->rows = serve_rows(a, answer.rows, answer.n_rows)))
+    if (!(out->parts = serve_rows(a, answer.rows, answer.n_rows)))
         return plim_oom(err);
     if (!q->job->gpu)
         return PLIM_OK;
-    st = search_most(q, PLIM_MOST_CONTEXT, &out->longest, err);
-    return st ? st : search_most(q, PLIM_MOST_REQUESTS, &out->requests, err);
+    st = search_most(q, PLIM_MOST_CONTEXT, &out->longest_context, err);
+    return st ? st : search_most(q, PLIM_MOST_REQUESTS, &out->most_requests, err);
 }
 
 static plim_status serve_fill(plim_job *job, plim_arena *a, void *pub, plim_err *err)
@@ -245,16 +245,16 @@ static plim_status serve_fit_fill(plim_job *job, plim_arena *a, void *pub, plim_
     out->settings = job->settings;
     plim_status st = set_inference(job, err);
     if (!st)
-        st = plim__list_cards(job, a, &cards, &out->n, err);
+        st = plim__list_cards(job, a, &cards, &out->n_cards, err);
     if (!st)
         st = open_question(&q, job, a, &out->model, &draft, err);
     if (!st)
         st = list_formats(&q, job->settings->weights, a, &f, err);
-    plim_serve_card *rows = st ? NULL : PLIM_NEW_N(a, plim_serve_card, out->n);
+    plim_serve_card *rows = st ? NULL : PLIM_NEW_N(a, plim_serve_card, out->n_cards);
     if (!st && !rows)
         st = plim_oom(err);
-    for (uint32_t i = 0; i < out->n && !st; i++) {
-        st = plim_job_progress(job, i, out->n, cards[i]->name, err);
+    for (uint32_t i = 0; i < out->n_cards && !st; i++) {
+        st = plim_job_progress(job, i, out->n_cards, cards[i]->name, err);
         plim_job_use_card(job, cards[i]);
         if (!st)
             st = fill_card(&f, cards[i], &scratch, &rows[i], err);
@@ -266,8 +266,8 @@ static plim_status serve_fit_fill(plim_job *job, plim_arena *a, void *pub, plim_
     out->engine = q.engine->name;
     out->context = q.context;
     out->concurrency = q.concurrency;
-    out->rows = serve_cards(a, rows, out->n);
-    return out->rows ? PLIM_OK : plim_oom(err);
+    out->cards = serve_cards(a, rows, out->n_cards);
+    return out->cards ? PLIM_OK : plim_oom(err);
 }
 
 plim_status plim_serve_fit_run(const plim_model *m, const plim_settings *s,

@@ -281,6 +281,7 @@ bool plim_column_known(const plim_column *c, const void *row)
 {
     return (!c->known || *(const bool *)field_at(row, c->known)) &&
            (!c->any || *(const uint64_t *)field_at(row, c->any)) &&
+           (!c->with || *(const char *const *)field_at(row, c->with)) &&
            (!c->unless || !*(const char *const *)field_at(row, c->unless));
 }
 

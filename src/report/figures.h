@@ -14,20 +14,20 @@
  * .doc     one line: what it is.  `.unit`: of a number that is neither bytes nor has a unit by its kind
  * .empty   0, NULL and "" are unknown (null, None), for this reason; `.known`: a flag that must be set;
  *          `.unless`: a text that says why this is unknown, if it is
- * .any     of a group: a number; where it is 0, there is none (null), as `.nothing` says
+ * .any     a number; where it is 0, this is null, as `.nothing` says; `.with`: a text, likewise
  * .only    a field: where it is 0 or "", the object has no such member
  * .title   its heading in text; without one it is not in text.  `.align`, `.least`, `.drop`: its column
  * .exact   a flag: where it is not set, "~" stands before it in text
  *
  * Others than FIGURE:
- *     FIELD, INNER  in the struct only      DERIVED  in data only: .get makes the cell of the struct
+ *     FIELD, INNER, INNER_REF  in the struct only      DERIVED  in data only: .get makes the cell of the struct
  *     SHOWN    in text only, by .get         RANGE, DELTA, CARD  in text only, made of fields
  *     NESTED   the key of a field of a struct in the struct
  *     INDEXED  the key of an item of the array that a field points at
  *     GROUPED  the field is PREFIX_KEY, in an object whose members are fields of the same struct
  *     SHAPE    `rank` and `dim`; SHAPE_AGAIN  in another object of the struct
  *     PAIRS    keys and values               TEXTS    strings, and how many: n_FIELD
- *     ROWS     structs, and how many         PART, REF  a struct, a pointer to one (NULL: null)
+ *     ROWS     structs, and how many         PART, REF, REF_AS  a struct, a pointer to one (NULL: null)
  *     GROUP    an object of fields of the same struct
  *     SETTINGS those with which the answer was made, of a command */
 #ifndef PLIM_FIGURES_H
@@ -51,6 +51,7 @@
 #define FIGURE(s, field, what, ...) NESTED(s, field, field, what, __VA_ARGS__)
 #define FIELD(s, field, what, ...)
 #define INNER(s, field, object, ...)
+#define INNER_REF(s, field, object, ...)
 #define NESTED(s, key, path, what, ...)                                                       \
     {.name = #key, .kind = PLIM_KIND_##what, .at = PLIM_AT(s, path), __VA_ARGS__},
 #define GROUPED(s, prefix, key, what, ...) NESTED(s, key, prefix##_##key, what, __VA_ARGS__)
@@ -101,8 +102,9 @@
      .at = PLIM_AT(s, field),                                                                 \
      .of = plim_##object##_figures,                                                           \
      __VA_ARGS__},
-#define REF(s, field, object, ...)                                                            \
-    {.name = #field,                                                                          \
+#define REF(s, field, object, ...) REF_AS(s, field, field, object, __VA_ARGS__)
+#define REF_AS(s, key, field, object, ...)                                                    \
+    {.name = #key,                                                                            \
      .kind = PLIM_KIND_REF,                                                                   \
      .at = PLIM_AT(s, field),                                                                 \
      .of = plim_##object##_figures,                                                           \

@@ -193,13 +193,14 @@ typedef struct plim_column {
     uint16_t known; /* a bool: false: it is unknown */
     uint16_t
         index; /* 1 + that of the item, where the field points at an array; 0: it does not */
-    uint16_t any;      /* a number of bytes: 0: there is no such group */
+    uint16_t any;      /* a number of bytes: 0: this is null */
+    uint16_t with;     /* a text: NULL: this is null */
     uint16_t unless;   /* a text: unless NULL, it says why this is unknown */
     uint16_t exact;    /* a bool: false: "~" stands before it in text */
     uint16_t only;     /* a number or text: 0 or "": the object has no such member */
     const char *empty; /* 0, NULL or "" is unknown, and says this; NULL: it is a value */
     const struct plim_column *of;     /* the figures of what it is made of */
-    const char *unit, *doc, *nothing; /* nothing: where `any` is 0 */
+    const char *unit, *doc, *nothing; /* nothing: why it is null */
     const char *command;              /* of which the settings are */
 } plim_column;
 #define PLIM_COLUMN(name_, title_, in_, align_, least_, drop_, get_)                          \
@@ -214,7 +215,7 @@ static inline uint8_t plim_column_in(const plim_column *c)
 {
     return c->in ? c->in : (uint8_t)(c->title ? PLIM_IN_BOTH : PLIM_IN_DATA);
 }
-/* What `known` and `unless` say. */
+/* What `known`, `any`, `with` and `unless` say. */
 bool plim_column_known(const plim_column *c, const void *row);
 plim_cell plim_column_cell(const plim_column *c, const void *row);
 

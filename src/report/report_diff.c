@@ -1,62 +1,21 @@
 /* report_diff.c -- two runs side by side: figures, what is live at the peaks, where they part and
  * why. */
-#include "report/report.h"
-
-/* clang-format off */
-PLIM_GETTER(figure_name, plim_diff_figure, plim_cell_text(r->name))
-PLIM_GETTER(figure_a, plim_diff_figure, plim_cell_bytes_if(r->a_known, r->a))
-PLIM_GETTER(figure_b, plim_diff_figure, plim_cell_bytes_if(r->b_known, r->b))
-PLIM_GETTER(figure_delta, plim_diff_figure,
-            r->a_known && r->b_known ? plim_cell_delta(r->b, r->a) : (plim_cell){0})
-
-PLIM_GETTER(figure_within, plim_diff_figure, plim_cell_u64(PLIM_CELL_BYTES, r->within))
-
-static const plim_column figure_columns[] = {
-    /* name    title    in            align       least drop get */
-    PLIM_COLUMN("figure", "peak",  PLIM_IN_BOTH, PLIM_LEFT,  0,    0, figure_name),
-    PLIM_COLUMN("a",      "A",     PLIM_IN_BOTH, PLIM_RIGHT, 0,    0, figure_a),
-    PLIM_COLUMN("b",      "B",     PLIM_IN_BOTH, PLIM_RIGHT, 0,    0, figure_b),
-    PLIM_COLUMN("delta",  "B - A", PLIM_IN_TEXT, PLIM_RIGHT, 0,    0, figure_delta),
-    PLIM_COLUMN("within", "",      PLIM_IN_DATA, PLIM_RIGHT, 0,    0, figure_within),
-};
+#include "report/figures.h"
 
 static const char *row_text(const plim_diff_row *r)
 {
     return !r->name ? "(not known)" : *r->name ? r->name : "(the model)";
 }
 
+/* clang-format off */
+PLIM_GETTER(figure_delta, plim_diff_figure,
+            r->a_known && r->b_known ? plim_cell_delta(r->b, r->a) : (plim_cell){0})
 PLIM_GETTER(row_title, plim_diff_row, plim_cell_text(row_text(r)))
 PLIM_GETTER(row_name, plim_diff_row, r->name ? plim_cell_text(r->name) : (plim_cell){0})
-PLIM_GETTER(row_category, plim_diff_row, plim_cell_text(r->category))
-PLIM_GETTER(row_a, plim_diff_row, plim_cell_u64(PLIM_CELL_BYTES, r->a))
-PLIM_GETTER(row_b, plim_diff_row, plim_cell_u64(PLIM_CELL_BYTES, r->b))
-PLIM_GETTER(row_delta, plim_diff_row, plim_cell_delta(r->b, r->a))
-PLIM_GETTER(row_a_tensors, plim_diff_row, plim_cell_u64(PLIM_CELL_COUNT, r->a_tensors))
-PLIM_GETTER(row_b_tensors, plim_diff_row, plim_cell_u64(PLIM_CELL_COUNT, r->b_tensors))
-
-#define SIDES                                                                     \
-    PLIM_COLUMN("a",         "A",     PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, row_a),                \
-    PLIM_COLUMN("b",         "B",     PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, row_b),                \
-    PLIM_COLUMN("delta",     "B - A", PLIM_IN_TEXT, PLIM_RIGHT, 0, 0, row_delta),            \
-    PLIM_COLUMN("a_tensors", "",      PLIM_IN_DATA, PLIM_RIGHT, 0, 0, row_a_tensors),        \
-    PLIM_COLUMN("b_tensors", "",      PLIM_IN_DATA, PLIM_RIGHT, 0, 0, row_b_tensors)
-
-static const plim_column category_columns[] = {
-    PLIM_COLUMN("category", "category", PLIM_IN_BOTH, PLIM_LEFT, 0, 0, row_category), SIDES,
-};
-static const plim_column module_columns[] = {
-    PLIM_COLUMN("name", "module", PLIM_IN_TEXT, PLIM_CUT_HEAD, 16, 0, row_title),
-    PLIM_COLUMN("name", "",       PLIM_IN_DATA, PLIM_LEFT,     0,  0, row_name), SIDES,
-};
-static const plim_column line_columns[] = {
-    PLIM_COLUMN("name", "line", PLIM_IN_TEXT, PLIM_CUT_HEAD, 16, 0, row_title), SIDES,
-};
-static const plim_column tensor_columns[] = {
-    PLIM_COLUMN("name",     "tensor",   PLIM_IN_TEXT, PLIM_CUT_HEAD, 16, 0, row_title),
-    PLIM_COLUMN("name",     "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, row_name),
-    PLIM_COLUMN("category", "category", PLIM_IN_BOTH, PLIM_LEFT,     0,  1, row_category), SIDES,
-};
+PLIM_GETTER(event_word, plim_diff_event, plim_cell_text(r->frees ? "free" : "alloc"))
 /* clang-format on */
+
+#include "answers/diff.def"
 
 /* ---- text ---------------------------------------------------------------------- */
 
@@ -114,7 +73,7 @@ static void event_line(plim_page *p, const char *lead, const plim_diff_event *e)
         return;
     }
     bool lines = !strcmp(e->category, "unknown");
-    plim_flow_printf(&f, "event %s:", plim_fmt_count(e->event).s);
+    plim_flow_printf(&f, "event %s:", plim_fmt_count(e->index).s);
     plim_flow_printf(&f, e->frees ? "frees %s" : "allocates %s",
                      plim_fmt_bytes(e->bytes, p->style.si).s);
     if (*e->name && !lines)
@@ -161,19 +120,19 @@ static plim_status peak_tables(plim_page *p, const plim_diff *d, plim_err *err)
     uint32_t tensors = count_differing(d->tensors, d->n_tensors);
     bool told = d->n_categories > 1 ||
                 (d->n_categories && strcmp(d->categories[0]->category, "unknown") != 0);
-    plim_rows all = PLIM_ROWS_OF(category_columns, d->categories, d->n_categories);
+    plim_rows all = PLIM_FIGURE_ROWS(diff_category, d->categories, d->n_categories);
     plim_status st = PLIM_OK;
+    plim_rows differing = PLIM_FIGURE_ROWS(diff_module, d->modules, modules);
+    differing.hidden = told ? "line" : "name";
     if (!told) /* two recordings */
-        return plim_report_table(p, "Lines that differ, at the peak",
-                                 PLIM_ROWS_OF(line_columns, d->modules, modules), err);
+        return plim_report_table(p, "Lines that differ, at the peak", differing, err);
     plim_page_puts(p, "\nAt the peak, by category\n");
     st = plim_rows_text(p, &all, 2, err);
     if (!st)
-        st = plim_report_table(p, "Modules that differ",
-                               PLIM_ROWS_OF(module_columns, d->modules, modules), err);
+        st = plim_report_table(p, "Modules that differ", differing, err);
     if (!st)
         st = plim_report_table(p, "Tensors that differ",
-                               PLIM_ROWS_OF(tensor_columns, d->tensors, tensors), err);
+                               PLIM_FIGURE_ROWS(diff_row, d->tensors, tensors), err);
     return st;
 }
 
@@ -181,10 +140,10 @@ static void verdict_text(plim_page *p, const plim_diff *d)
 {
     plim_page_puts(p, "\n");
     plim_page_paint(p, d->differs ? PLIM_PAINT_BAD : PLIM_PAINT_GOOD);
-    if (d->figures_only && !d->within)
+    if (!d->events_known && !d->within)
         plim_page_puts(p, d->differs ? "They differ by more than the log's rounding.\n"
                                      : "They do not differ, as far as the log tells.\n");
-    else if (!d->parts && !d->figures_only)
+    else if (!d->parts && d->events_known)
         plim_page_puts(p, "They do not differ.\n");
     else if (!d->within)
         plim_page_puts(p, "They differ.\n");
@@ -197,7 +156,7 @@ static void verdict_text(plim_page *p, const plim_diff *d)
 static plim_status diff_text(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_diff *d = subject;
-    plim_rows figures = PLIM_ROWS_OF(figure_columns, d->figures, d->n_figures);
+    plim_rows figures = PLIM_FIGURE_ROWS(diff_figure, d->figures, d->n_figures);
     if (p->style.quiet)
         return plim_rows_text(p, &figures, 0, err);
     side_line(p, "A  ", d->a);
@@ -206,7 +165,7 @@ static plim_status diff_text(plim_page *p, const void *subject, plim_err *err)
     plim_status st = plim_rows_text(p, &figures, 0, err);
     if (st)
         return st;
-    if (d->figures_only) {
+    if (!d->events_known) {
         verdict_text(p, d);
         plim_report_unknowns(p);
         return PLIM_OK;
@@ -224,154 +183,16 @@ static plim_status diff_text(plim_page *p, const void *subject, plim_err *err)
 
 /* ---- JSON and CSV ------------------------------------------------------------------ */
 
-static void known_json(plim_jw *w, bool known, uint64_t n)
-{
-    if (known)
-        plim_jw_u64(w, n);
-    else
-        plim_jw_null(w);
-}
-
-static void side_json(plim_jw *w, const char *key, const plim_diff_side *s)
-{
-    plim_jw_key(w, key);
-    plim_jw_object(w);
-    plim_jw_key(w, "name");
-    plim_jw_cstr(w, s->name);
-    plim_jw_key(w, "format");
-    plim_jw_cstr(w, s->format);
-    plim_jw_key(w, "source");
-    plim_jw_cstr(w, s->source);
-    plim_jw_key(w, "settings");
-    if (s->settings)
-        plim_settings_write(w, s->settings, "diff");
-    else
-        plim_jw_null(w);
-    plim_jw_key(w, "gpu");
-    plim_jw_cstr(w, s->gpu);
-    plim_jw_key(w, "events");
-    known_json(w, !s->source, s->events);
-    plim_jw_key(w, "live");
-    known_json(w, !s->source, s->live);
-    plim_jw_key(w, "peak_step");
-    if (s->phases_known)
-        plim_jw_i64(w, s->peak_step);
-    else
-        plim_jw_null(w);
-    plim_jw_key(w, "peak_phase");
-    plim_jw_cstr(w, s->phases_known ? plim_phase_name(s->peak_phase) : NULL);
-    plim_jw_key(w, "peak_op");
-    plim_jw_cstr(w, *s->peak_op ? s->peak_op : NULL);
-    plim_jw_end(w);
-}
-
-static void event_json(plim_jw *w, const char *key, const plim_diff_event *e)
-{
-    plim_jw_key(w, key);
-    if (!e) {
-        plim_jw_null(w);
-        return;
-    }
-    plim_jw_object(w);
-    plim_jw_key(w, "index");
-    plim_jw_u64(w, e->event);
-    plim_jw_key(w, "event");
-    plim_jw_cstr(w, e->frees ? "free" : "alloc");
-    plim_jw_key(w, "bytes");
-    plim_jw_u64(w, e->bytes);
-    plim_jw_key(w, "name");
-    plim_jw_cstr(w, *e->name ? e->name : NULL);
-    plim_jw_key(w, "category");
-    plim_jw_cstr(w, e->category);
-    plim_jw_key(w, "where");
-    plim_jw_cstr(w, *e->where ? e->where : NULL);
-    plim_jw_key(w, "step");
-    if (e->phase_known)
-        plim_jw_i64(w, e->step);
-    else
-        plim_jw_null(w);
-    plim_jw_key(w, "phase");
-    plim_jw_cstr(w, e->phase_known ? plim_phase_name(e->phase) : NULL);
-    plim_jw_end(w);
-}
-
-static void parting_json(plim_jw *w, const plim_diff *d)
-{
-    plim_jw_key(w, "first_difference");
-    if (!d->parts) {
-        plim_jw_null(w);
-        return;
-    }
-    plim_jw_object(w);
-    event_json(w, "a", d->first_a);
-    event_json(w, "b", d->first_b);
-    event_json(w, "before", d->last);
-    plim_jw_end(w);
-}
-
-/* clang-format off */
-PLIM_GETTER(cause_name, plim_diff_cause, plim_cell_text(r->name))
-PLIM_GETTER(cause_text, plim_diff_cause, plim_cell_text(r->text))
-PLIM_GETTER(cause_bytes, plim_diff_cause, plim_cell_known(PLIM_CELL_BYTES, r->bytes))
-
-static const plim_column cause_columns[] = {
-    PLIM_COLUMN("cause", "", PLIM_IN_DATA, PLIM_LEFT,  0, 0, cause_name),
-    PLIM_COLUMN("text",  "", PLIM_IN_DATA, PLIM_LEFT,  0, 0, cause_text),
-    PLIM_COLUMN("bytes", "", PLIM_IN_DATA, PLIM_RIGHT, 0, 0, cause_bytes),
-};
-/* clang-format on */
-
-static void events_json(plim_jw *w, const plim_diff *d)
-{
-    const struct {
-        const char *key;
-        uint64_t n;
-    } counts[] = {{"equal", d->equal},
-                  {"resized", d->resized},
-                  {"only_a", d->only_a},
-                  {"only_b", d->only_b}};
-    plim_jw_key(w, "events");
-    plim_jw_object(w);
-    for (size_t i = 0; i < PLIM_COUNT(counts); i++) {
-        plim_jw_key(w, counts[i].key);
-        known_json(w, !d->figures_only, counts[i].n);
-    }
-    plim_jw_end(w);
-}
-
 static plim_status diff_json(plim_page *p, const void *subject, plim_err *err)
 {
-    const plim_diff *d = subject;
-    plim_jw w;
     (void)err;
-    plim_report_json_open(&w, p, "plimsoll/diff/1", NULL);
-    side_json(&w, "a", d->a);
-    side_json(&w, "b", d->b);
-    plim_jw_key(&w, "within");
-    plim_jw_cstr(&w, d->within);
-    plim_jw_key(&w, "differs");
-    plim_jw_bool(&w, d->differs);
-    const plim_rows figures = PLIM_ROWS_OF(figure_columns, d->figures, d->n_figures);
-    const plim_rows categories =
-        PLIM_ROWS_OF(category_columns, d->categories, d->n_categories);
-    const plim_rows modules = PLIM_ROWS_OF(module_columns, d->modules, d->n_modules);
-    const plim_rows tensors = PLIM_ROWS_OF(tensor_columns, d->tensors, d->n_tensors);
-    const plim_rows causes = PLIM_ROWS_OF(cause_columns, d->causes, d->n_causes);
-    plim_rows_json(&w, "figures", &figures);
-    events_json(&w, d);
-    plim_rows_json(&w, "categories", &categories);
-    plim_rows_json(&w, "modules", &modules);
-    plim_rows_json(&w, "tensors", &tensors);
-    parting_json(&w, d);
-    plim_rows_json(&w, "causes", &causes);
-    plim_report_json_close(&w);
-    return PLIM_OK;
+    return plim_report_json(p, "plimsoll/diff/1", plim_diff_figures, subject, NULL);
 }
 
 static plim_status diff_csv(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_diff *d = subject;
-    const plim_rows tensors = PLIM_ROWS_OF(tensor_columns, d->tensors, d->n_tensors);
+    const plim_rows tensors = PLIM_FIGURE_ROWS(diff_row, d->tensors, d->n_tensors);
     return plim_rows_csv(p, &tensors, err);
 }
 

@@ -1,28 +1,31 @@
 /* report_serve.c -- what an inference engine holds of a model. */
-#include "report/report.h"
+#include "report/figures.h"
+
+/* Whether it is known what the engine keeps of a request. */
+static bool is_kept_known(const plim_serve *s)
+{
+    for (uint32_t i = 0; i < s->n_parts; i++)
+        if (s->parts[i]->certainty == PLIM_UNKNOWN_BYTES)
+            return false;
+    return true;
+}
+
+/* The sure number; "none", and ">=" where more was not asked for. */
+static plim_cell cell_most(const plim_serve_most *m)
+{
+    uint64_t n = m->sure;
+    plim_cell c = n ? plim_cell_u64(PLIM_CELL_COUNT, n) : plim_cell_text("none");
+    c.mark = n && m->limited && n == m->usual ? ">=" : NULL;
+    return c;
+}
 
 /* clang-format off */
-PLIM_GETTER(serve_part, plim_serve_row, plim_cell_text(r->part))
-PLIM_GETTER(serve_place, plim_serve_row, plim_cell_text(plim_serve_place_name(r->place)))
-PLIM_GETTER(serve_range, plim_serve_row, plim_cell_range(r->low, r->high))
-PLIM_GETTER(serve_low, plim_serve_row, plim_cell_u64(PLIM_CELL_BYTES, r->low))
-PLIM_GETTER(serve_usual, plim_serve_row, plim_cell_u64(PLIM_CELL_BYTES, r->usual))
-PLIM_GETTER(serve_high, plim_serve_row, plim_cell_u64(PLIM_CELL_BYTES, r->high))
-PLIM_GETTER(serve_certainty, plim_serve_row, plim_cell_text(plim_certainty_name(r->certainty)))
-PLIM_GETTER(serve_doc, plim_serve_row, plim_cell_text(r->doc))
-
-static const plim_column serve_columns[] = {
-    /* name       title       in            align         least drop get */
-    PLIM_COLUMN("part",      "part",      PLIM_IN_BOTH, PLIM_LEFT,     0,  0, serve_part),
-    PLIM_COLUMN("place",     "on",        PLIM_IN_BOTH, PLIM_LEFT,     0,  3, serve_place),
-    PLIM_COLUMN("bytes",     "bytes",     PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, serve_range),
-    PLIM_COLUMN("low",       "",          PLIM_IN_DATA, PLIM_RIGHT,    0,  0, serve_low),
-    PLIM_COLUMN("usual",     "usually",   PLIM_IN_BOTH, PLIM_RIGHT,    0,  1, serve_usual),
-    PLIM_COLUMN("high",      "",          PLIM_IN_DATA, PLIM_RIGHT,    0,  0, serve_high),
-    PLIM_COLUMN("certainty", "",          PLIM_IN_DATA, PLIM_LEFT,     0,  0, serve_certainty),
-    PLIM_COLUMN("doc",       "",          PLIM_IN_BOTH, PLIM_CUT_TAIL, 12, 2, serve_doc),
-};
+PLIM_GETTER(serve_request_bytes, plim_serve, plim_cell_bytes_if(r->request_bytes || is_kept_known(r), r->request_bytes))
+PLIM_GETTER(longest_shown, plim_serve_card, cell_most(&r->longest))
+PLIM_GETTER(requests_shown, plim_serve_card, cell_most(&r->requests))
 /* clang-format on */
+
+#include "answers/serve.def"
 
 /* ---- text --------------------------------------------------------------------------------- */
 
@@ -52,15 +55,6 @@ static void serve_head(plim_page *p, const plim_serve *s)
     plim_page_paint(p, PLIM_PAINT_PLAIN);
     if (s->gpu)
         plim_page_wrap(p, s->gpu, 0);
-}
-
-/* Whether it is known what the engine keeps of a request. */
-static bool is_kept_known(const plim_serve *s)
-{
-    for (uint32_t i = 0; i < s->n_rows; i++)
-        if (s->rows[i]->certainty == PLIM_UNKNOWN_BYTES)
-            return false;
-    return true;
 }
 
 /* "131,072 B for each token, 1.00 GiB for a request of 8,192" */
@@ -119,16 +113,16 @@ static void serve_answers(plim_page *p, const plim_serve *s)
     p->buf.bad |= longest.bad || most.bad || !one.p || !two.p;
     if (p->buf.bad)
         return;
-    serve_most(p, one.p, &s->longest);
-    serve_most(p, two.p, &s->requests);
+    serve_most(p, one.p, &s->longest_context);
+    serve_most(p, two.p, &s->most_requests);
 }
 
 static plim_rows serve_parts(const plim_serve *s)
 {
-    plim_rows r = PLIM_ROWS_OF(serve_columns, s->rows, s->n_rows);
+    plim_rows r = PLIM_FIGURE_ROWS(serve_row, s->parts, s->n_parts);
     bool host = false;
-    for (uint32_t i = 0; i < s->n_rows; i++)
-        host |= s->rows[i]->place == PLIM_ON_HOST;
+    for (uint32_t i = 0; i < s->n_parts; i++)
+        host |= s->parts[i]->place == PLIM_ON_HOST;
     r.only = host ? NULL : "part,bytes,usual,doc";
     return r;
 }
@@ -166,67 +160,10 @@ static plim_status serve_text(plim_page *p, const void *subject, plim_err *err)
 
 /* ---- data --------------------------------------------------------------------------------- */
 
-static void json_most(plim_jw *w, const char *key, const plim_serve *s,
-                      const plim_serve_most *m)
-{
-    plim_jw_key(w, key);
-    if (!s->gpu) {
-        plim_jw_null(w);
-        return;
-    }
-    plim_jw_object(w);
-    plim_jw_key(w, "sure");
-    plim_jw_u64(w, m->sure);
-    plim_jw_key(w, "usual");
-    plim_jw_u64(w, m->usual);
-    plim_jw_key(w, "limited");
-    plim_jw_bool(w, m->limited);
-    plim_jw_end(w);
-}
-
-static void json_number(plim_jw *w, const char *key, uint64_t n, bool known)
-{
-    plim_jw_key(w, key);
-    if (known)
-        plim_jw_u64(w, n);
-    else
-        plim_jw_null(w);
-}
-
 static plim_status serve_json(plim_page *p, const void *subject, plim_err *err)
 {
-    const plim_serve *s = subject;
-    const plim_rows r = serve_parts(s);
-    plim_jw w;
     (void)err;
-    plim_report_json_open(&w, p, "plimsoll/serve/1", s->model);
-    plim_jw_key(&w, "settings");
-    plim_settings_write(&w, s->settings, "serve");
-    plim_jw_key(&w, "engine");
-    plim_jw_cstr(&w, s->engine);
-    plim_jw_key(&w, "gpu");
-    plim_jw_cstr(&w, s->gpu);
-    json_number(&w, "gpu_bytes", s->gpu_bytes, s->gpu != NULL);
-    plim_rows_json(&w, "parts", &r);
-    json_number(&w, "device_low", s->device_low, true);
-    json_number(&w, "device", s->device, true);
-    json_number(&w, "device_high", s->device_high, true);
-    json_number(&w, "host", s->host, true);
-    json_number(&w, "context", s->context, true);
-    json_number(&w, "concurrency", s->concurrency, true);
-    json_number(&w, "token_bytes", s->token_bytes, s->token_bytes > 0);
-    json_number(&w, "request_bytes", s->request_bytes, s->request_bytes || is_kept_known(s));
-    plim_jw_key(&w, "fits");
-    plim_jw_cstr(&w, plim_report_fits(s->fits));
-    json_most(&w, "longest_context", s, &s->longest);
-    json_most(&w, "most_requests", s, &s->requests);
-    plim_jw_key(&w, "says");
-    plim_jw_array(&w);
-    for (uint32_t i = 0; i < s->n_says; i++)
-        plim_jw_cstr(&w, s->says[i]);
-    plim_jw_end(&w);
-    plim_report_json_close(&w);
-    return PLIM_OK;
+    return plim_report_json(p, "plimsoll/serve/1", plim_serve_figures, subject, NULL);
 }
 
 static plim_status serve_csv(plim_page *p, const void *subject, plim_err *err)
@@ -250,58 +187,6 @@ plim_status plim_serve_json(const plim_serve *s, plim_put put, void *ud, plim_er
 }
 
 /* ---- on many cards ------------------------------------------------------------------------ */
-
-/* The sure number; "none", and ">=" where more was not asked for. */
-static plim_cell most_cell(const plim_serve_most *m, bool sure)
-{
-    uint64_t n = sure ? m->sure : m->usual;
-    plim_cell c = n ? plim_cell_u64(PLIM_CELL_COUNT, n) : plim_cell_text("none");
-    c.mark = n && m->limited && n == m->usual ? ">=" : NULL;
-    return c;
-}
-
-/* clang-format off */
-PLIM_GETTER(served_card, plim_serve_card, plim_cell_text(plim_report_card(r->gpu)))
-PLIM_GETTER(served_gpu, plim_serve_card, plim_cell_text(r->gpu))
-PLIM_GETTER(served_memory, plim_serve_card, plim_cell_card(r->gpu_bytes, r->gpu_exact))
-PLIM_GETTER(served_exact, plim_serve_card, plim_cell_bool(r->gpu_exact))
-PLIM_GETTER(served_weights, plim_serve_card, plim_cell_text(r->weights))
-PLIM_GETTER(served_fits, plim_serve_card, plim_cell_text(plim_report_fits(r->fits)))
-PLIM_GETTER(served_device, plim_serve_card, plim_cell_range(r->device_low, r->device_high))
-PLIM_GETTER(served_low, plim_serve_card, plim_cell_u64(PLIM_CELL_BYTES, r->device_low))
-PLIM_GETTER(served_usual, plim_serve_card, plim_cell_u64(PLIM_CELL_BYTES, r->device))
-PLIM_GETTER(served_high, plim_serve_card, plim_cell_u64(PLIM_CELL_BYTES, r->device_high))
-PLIM_GETTER(served_longest, plim_serve_card, most_cell(&r->longest, true))
-PLIM_GETTER(served_requests, plim_serve_card, most_cell(&r->requests, true))
-PLIM_GETTER(served_longest_sure, plim_serve_card, plim_cell_u64(PLIM_CELL_COUNT, r->longest.sure))
-PLIM_GETTER(served_longest_usual, plim_serve_card, plim_cell_u64(PLIM_CELL_COUNT, r->longest.usual))
-PLIM_GETTER(served_longest_limited, plim_serve_card, plim_cell_bool(r->longest.limited))
-PLIM_GETTER(served_requests_sure, plim_serve_card, plim_cell_u64(PLIM_CELL_COUNT, r->requests.sure))
-PLIM_GETTER(served_requests_usual, plim_serve_card, plim_cell_u64(PLIM_CELL_COUNT, r->requests.usual))
-PLIM_GETTER(served_requests_limited, plim_serve_card, plim_cell_bool(r->requests.limited))
-
-static const plim_column served_columns[] = {
-    /* name              title      in            align         least drop get */
-    PLIM_COLUMN("gpu",              "card",    PLIM_IN_TEXT, PLIM_CUT_TAIL, 26, 0, served_card),
-    PLIM_COLUMN("gpu",              "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, served_gpu),
-    PLIM_COLUMN("gpu_bytes",        "memory",  PLIM_IN_BOTH, PLIM_RIGHT,    0,  3, served_memory),
-    PLIM_COLUMN("gpu_exact",        "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, served_exact),
-    PLIM_COLUMN("weights",          "weights", PLIM_IN_BOTH, PLIM_LEFT,     0,  0, served_weights),
-    PLIM_COLUMN("fits",             "fits",    PLIM_IN_BOTH, PLIM_LEFT,     0,  0, served_fits),
-    PLIM_COLUMN("device",           "device",  PLIM_IN_TEXT, PLIM_RIGHT,    0,  2, served_device),
-    PLIM_COLUMN("device_low",       "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_low),
-    PLIM_COLUMN("device",           "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_usual),
-    PLIM_COLUMN("device_high",      "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_high),
-    PLIM_COLUMN("longest",          "longest", PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, served_longest),
-    PLIM_COLUMN("requests",         "requests", PLIM_IN_TEXT, PLIM_RIGHT,   0,  0, served_requests),
-    PLIM_COLUMN("longest_sure",     "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_longest_sure),
-    PLIM_COLUMN("longest_usual",    "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_longest_usual),
-    PLIM_COLUMN("longest_limited",  "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, served_longest_limited),
-    PLIM_COLUMN("requests_sure",    "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_requests_sure),
-    PLIM_COLUMN("requests_usual",   "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_requests_usual),
-    PLIM_COLUMN("requests_limited", "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, served_requests_limited),
-};
-/* clang-format on */
 
 static void served_notes(plim_page *p, const plim_serve_fit *f)
 {
@@ -328,7 +213,7 @@ static void served_notes(plim_page *p, const plim_serve_fit *f)
 static plim_status served_text(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_serve_fit *f = subject;
-    const plim_rows r = PLIM_ROWS_OF(served_columns, f->rows, f->n);
+    const plim_rows r = PLIM_FIGURE_ROWS(serve_card, f->cards, f->n_cards);
     if (!p->style.quiet) {
         plim_report_model_line(p, f->model);
         plim_page_puts(p, "\n");
@@ -343,26 +228,14 @@ static plim_status served_text(plim_page *p, const void *subject, plim_err *err)
 
 static plim_status served_json(plim_page *p, const void *subject, plim_err *err)
 {
-    const plim_serve_fit *f = subject;
-    const plim_rows r = PLIM_ROWS_OF(served_columns, f->rows, f->n);
-    plim_jw w;
     (void)err;
-    plim_report_json_open(&w, p, "plimsoll/serve-fit/1", f->model);
-    plim_jw_key(&w, "settings");
-    plim_settings_write(&w, f->settings, "serve");
-    plim_jw_key(&w, "engine");
-    plim_jw_cstr(&w, f->engine);
-    json_number(&w, "context", f->context, true);
-    json_number(&w, "concurrency", f->concurrency, true);
-    plim_rows_json(&w, "cards", &r);
-    plim_report_json_close(&w);
-    return PLIM_OK;
+    return plim_report_json(p, "plimsoll/serve-fit/1", plim_serve_fit_figures, subject, NULL);
 }
 
 static plim_status served_csv(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_serve_fit *f = subject;
-    const plim_rows r = PLIM_ROWS_OF(served_columns, f->rows, f->n);
+    const plim_rows r = PLIM_FIGURE_ROWS(serve_card, f->cards, f->n_cards);
     return plim_rows_csv(p, &r, err);
 }
 

@@ -15,11 +15,11 @@ static int drop_text(void *ud, const char *text, size_t n)
 static void check_parts(const plim_serve *s)
 {
     uint64_t device = 0;
-    for (uint32_t i = 0; i < s->n_rows; i++) {
-        if (s->rows[i]->low > s->rows[i]->usual || s->rows[i]->usual > s->rows[i]->high)
+    for (uint32_t i = 0; i < s->n_parts; i++) {
+        if (s->parts[i]->low > s->parts[i]->usual || s->parts[i]->usual > s->parts[i]->high)
             abort();
-        if (s->rows[i]->place == PLIM_ON_CARD)
-            device += s->rows[i]->usual;
+        if (s->parts[i]->place == PLIM_ON_CARD)
+            device += s->parts[i]->usual;
     }
     if (s->device < UINT64_MAX / 2 && device != s->device)
         abort();
