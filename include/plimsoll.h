@@ -1536,7 +1536,7 @@ typedef enum plim_render {
     PLIM_SVG = 3   /* a picture, complete in itself */
 } plim_render;
 
-/* Each of these renders a result and passes the whole text to `put` at once; on failure
+/* Each of these renders a result, for bindings as PLIM_JSON, and passes the whole text to `put` at once; on failure
  * nothing is passed.  st NULL: the default style.  PLIM_EUNSUPPORTED: the report has no such
  * rendering.  PLIM_EUSAGE: the style names an unknown column.  PLIM_EIO: `put` failed. */
 /* The picture shows the timeline.  PLIM_EUSAGE: the run allocates nothing, and has none. */
@@ -1582,32 +1582,6 @@ PLIM_API plim_status plim_diff_print(const plim_diff *d, plim_render r, const pl
 PLIM_API plim_status plim_oom_print(const plim_oom_message *m, plim_render r,
                                     const plim_style *st, plim_put put, void *ud,
                                     plim_err *err);
-
-/* The same as JSON (docs/json.md), for bindings: plim_x_print with PLIM_JSON.  Later
- * versions add keys and never rename them. */
-PLIM_API plim_status plim_estimate_json(const plim_estimate *e, plim_put put, void *ud,
-                                        plim_err *err);
-PLIM_API plim_status plim_info_json(const plim_info *i, plim_put put, void *ud, plim_err *err);
-PLIM_API plim_status plim_layers_json(const plim_layers *l, plim_put put, void *ud,
-                                      plim_err *err);
-PLIM_API plim_status plim_segments_json(const plim_segments *s, plim_put put, void *ud,
-                                        plim_err *err);
-PLIM_API plim_status plim_batches_json(const plim_batches *b, plim_put put, void *ud,
-                                       plim_err *err);
-PLIM_API plim_status plim_times_json(const plim_times *t, plim_put put, void *ud,
-                                     plim_err *err);
-PLIM_API plim_status plim_cards_json(const plim_cards *c, plim_put put, void *ud,
-                                     plim_err *err);
-PLIM_API plim_status plim_fit_json(const plim_fit *f, plim_put put, void *ud, plim_err *err);
-PLIM_API plim_status plim_serve_fit_json(const plim_serve_fit *f, plim_put put, void *ud,
-                                         plim_err *err);
-PLIM_API plim_status plim_serve_json(const plim_serve *s, plim_put put, void *ud,
-                                     plim_err *err);
-PLIM_API plim_status plim_replay_json(const plim_replay *p, plim_put put, void *ud,
-                                      plim_err *err);
-PLIM_API plim_status plim_diff_json(const plim_diff *d, plim_put put, void *ud, plim_err *err);
-PLIM_API plim_status plim_oom_json(const plim_oom_message *m, plim_put put, void *ud,
-                                   plim_err *err);
 
 /* Prints a registry.  `filter` selects the rows whose text contains it, ignoring case; NULL:
  * all.  Errors as above; also PLIM_EUSAGE: there is no such registry. */

@@ -121,8 +121,3 @@ plim_status plim_cards_print(const plim_cards *c, plim_render r, const plim_styl
         .name = "cards", .text = cards_text, .json = cards_json, .csv = cards_csv};
     return plim_report_print(&report, c, r, st, put, ud, err);
 }
-
-plim_status plim_cards_json(const plim_cards *c, plim_put put, void *ud, plim_err *err)
-{
-    return plim_cards_print(c, PLIM_JSON, NULL, put, ud, err);
-}

@@ -203,8 +203,3 @@ plim_status plim_diff_print(const plim_diff *d, plim_render r, const plim_style 
         .name = "diff", .text = diff_text, .json = diff_json, .csv = diff_csv};
     return plim_report_print(&report, d, r, st, put, ud, err);
 }
-
-plim_status plim_diff_json(const plim_diff *d, plim_put put, void *ud, plim_err *err)
-{
-    return plim_diff_print(d, PLIM_JSON, NULL, put, ud, err);
-}

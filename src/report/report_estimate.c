@@ -458,8 +458,3 @@ plim_status plim_estimate_print(const plim_estimate *e, plim_render r, const pli
                                        .svg = plim_timeline_svg};
     return plim_report_print(&report, e, r, st, put, ud, err);
 }
-
-plim_status plim_estimate_json(const plim_estimate *e, plim_put put, void *ud, plim_err *err)
-{
-    return plim_estimate_print(e, PLIM_JSON, NULL, put, ud, err);
-}

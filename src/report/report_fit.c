@@ -172,11 +172,6 @@ plim_status plim_fit_print(const plim_fit *f, plim_render r, const plim_style *s
     return plim_report_print(&report, f, r, st, put, ud, err);
 }
 
-plim_status plim_fit_json(const plim_fit *f, plim_put put, void *ud, plim_err *err)
-{
-    return plim_fit_print(f, PLIM_JSON, NULL, put, ud, err);
-}
-
 /* ---- batches ------------------------------------------------------------- */
 
 static plim_rows batch_rows(const plim_batches *b)
@@ -268,11 +263,6 @@ plim_status plim_batches_print(const plim_batches *b, plim_render r, const plim_
     return plim_report_print(&report, b, r, st, put, ud, err);
 }
 
-plim_status plim_batches_json(const plim_batches *b, plim_put put, void *ud, plim_err *err)
-{
-    return plim_batches_print(b, PLIM_JSON, NULL, put, ud, err);
-}
-
 /* ---- segments ------------------------------------------------------------ */
 
 static plim_rows segment_rows(const plim_segments *s)
@@ -324,9 +314,4 @@ plim_status plim_segments_print(const plim_segments *s, plim_render r, const pli
     static const plim_report report = {
         .name = "segments", .text = segments_text, .json = segments_json, .csv = segments_csv};
     return plim_report_print(&report, s, r, st, put, ud, err);
-}
-
-plim_status plim_segments_json(const plim_segments *s, plim_put put, void *ud, plim_err *err)
-{
-    return plim_segments_print(s, PLIM_JSON, NULL, put, ud, err);
 }

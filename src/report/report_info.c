@@ -173,8 +173,3 @@ plim_status plim_info_print(const plim_info *i, plim_render r, const plim_style 
         .name = "info", .text = info_text, .json = info_json, .csv = info_csv};
     return plim_report_print(&report, i, r, st, put, ud, err);
 }
-
-plim_status plim_info_json(const plim_info *i, plim_put put, void *ud, plim_err *err)
-{
-    return plim_info_print(i, PLIM_JSON, NULL, put, ud, err);
-}

@@ -327,8 +327,3 @@ plim_status plim_layers_print(const plim_layers *l, plim_render r, const plim_st
 {
     return plim_layers_print_all(&l, 1, r, st, put, ud, err);
 }
-
-plim_status plim_layers_json(const plim_layers *l, plim_put put, void *ud, plim_err *err)
-{
-    return plim_layers_print(l, PLIM_JSON, NULL, put, ud, err);
-}

@@ -261,8 +261,3 @@ plim_status plim_oom_print(const plim_oom_message *m, plim_render how, const pli
     static const plim_report report = {.name = "oom", .text = oom_text, .json = oom_json};
     return plim_report_print(&report, m, how, st, put, ud, err);
 }
-
-plim_status plim_oom_json(const plim_oom_message *m, plim_put put, void *ud, plim_err *err)
-{
-    return plim_oom_print(m, PLIM_JSON, NULL, put, ud, err);
-}

@@ -751,8 +751,3 @@ plim_status plim_replay_print(const plim_replay *r, plim_render how, const plim_
         .name = "replay", .text = replay_text, .json = replay_json};
     return plim_report_print(&report, r, how, st, put, ud, err);
 }
-
-plim_status plim_replay_json(const plim_replay *r, plim_put put, void *ud, plim_err *err)
-{
-    return plim_replay_print(r, PLIM_JSON, NULL, put, ud, err);
-}

@@ -181,11 +181,6 @@ plim_status plim_serve_print(const plim_serve *s, plim_render r, const plim_styl
     return plim_report_print(&report, s, r, st, put, ud, err);
 }
 
-plim_status plim_serve_json(const plim_serve *s, plim_put put, void *ud, plim_err *err)
-{
-    return plim_serve_print(s, PLIM_JSON, NULL, put, ud, err);
-}
-
 /* ---- on many cards ------------------------------------------------------------------------ */
 
 static void served_notes(plim_page *p, const plim_serve_fit *f)
@@ -245,9 +240,4 @@ plim_status plim_serve_fit_print(const plim_serve_fit *f, plim_render r, const p
     static const plim_report report = {
         .name = "serve_fit", .text = served_text, .json = served_json, .csv = served_csv};
     return plim_report_print(&report, f, r, st, put, ud, err);
-}
-
-plim_status plim_serve_fit_json(const plim_serve_fit *f, plim_put put, void *ud, plim_err *err)
-{
-    return plim_serve_fit_print(f, PLIM_JSON, NULL, put, ud, err);
 }

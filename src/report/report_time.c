@@ -98,8 +98,3 @@ plim_status plim_times_print(const plim_times *t, plim_render r, const plim_styl
         .name = "time", .text = times_text, .json = times_json, .csv = times_csv};
     return plim_report_print(&report, t, r, st, put, ud, err);
 }
-
-plim_status plim_times_json(const plim_times *t, plim_put put, void *ud, plim_err *err)
-{
-    return plim_times_print(t, PLIM_JSON, NULL, put, ud, err);
-}

@@ -43,7 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
         plim_assert(!plim_oom_known(&m->numbers[q]) || m->numbers[q].bytes < 1ull << 62);
     st = plim_oom_print(m, PLIM_TEXT, NULL, count, &printed, NULL);
     if (!st)
-        st = plim_oom_json(m, count, &printed, NULL);
+        st = plim_oom_print(m, PLIM_JSON, NULL, count, &printed, NULL);
     plim_assert(st == PLIM_OK && printed);
     plim_oom_free(m);
     return 0;

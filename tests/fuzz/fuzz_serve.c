@@ -38,7 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!plim_model_open_bytes("fuzz.gguf", data, size, &m, &err) &&
         !plim_serve_run(m, s, &answer, &err)) {
         check_parts(answer);
-        if (plim_serve_json(answer, drop_text, NULL, NULL))
+        if (plim_serve_print(answer, PLIM_JSON, NULL, drop_text, NULL, NULL))
             abort();
     } else if (!err.msg[0]) {
         abort();

@@ -27,7 +27,7 @@ static int put_text(void *ud, const char *text, size_t n)
         if (!a->st)                                                                           \
             a->st = plim_##fn##_print(r, PLIM_TEXT, NULL, put_text, &a->text, &a->err);       \
         if (!a->st)                                                                           \
-            a->st = plim_##fn##_json(r, put_text, &a->text, &a->err);                         \
+            a->st = plim_##fn##_print(r, PLIM_JSON, NULL, put_text, &a->text, &a->err);       \
         plim_##fn##_free(r);                                                                  \
     }
 ASK(estimate, plim_estimate)

@@ -279,7 +279,7 @@ static void test_helpers(void **state)
         for (int how = -1; how < 8; how++)                                                    \
             REFUSED(#name, plim_##name##_print(r, (plim_render)how, NULL, stop_writing, NULL, \
                                                &err));                                        \
-        REFUSED(#name, plim_##name##_json(r, stop_writing, NULL, &err));                      \
+        REFUSED(#name, plim_##name##_print(r, PLIM_JSON, NULL, stop_writing, NULL, &err));    \
         plim_##name##_free(r);                                                                \
         plim_model_free(m_);                                                                  \
     } while (0)
@@ -313,25 +313,26 @@ static void test_stopping(void **state)
     plim_replay *r = NULL;
     assert_int_equal(plim_replay_run(DATA "ties.tape", NULL, &r, NULL), PLIM_OK);
     REFUSED("a replay", plim_replay_print(r, PLIM_TEXT, NULL, stop_writing, NULL, &err));
-    REFUSED("a replay", plim_replay_json(r, stop_writing, NULL, &err));
+    REFUSED("a replay", plim_replay_print(r, PLIM_JSON, NULL, stop_writing, NULL, &err));
     plim_replay_free(r);
     plim_diff *d = NULL;
     assert_int_equal(
         plim_diff_run(DATA "ties.tape", NULL, DATA "ties.tape", NULL, NULL, &d, NULL),
         PLIM_OK);
     REFUSED("a diff", plim_diff_print(d, PLIM_TEXT, NULL, stop_writing, NULL, &err));
-    REFUSED("a diff", plim_diff_json(d, stop_writing, NULL, &err));
+    REFUSED("a diff", plim_diff_print(d, PLIM_JSON, NULL, stop_writing, NULL, &err));
     plim_diff_free(d);
     static const char text[] = "CUDA out of memory. Tried to allocate 20.00 MiB.";
     plim_oom_message *o = NULL;
     assert_int_equal(plim_oom_read(text, sizeof text - 1, &o, NULL), PLIM_OK);
     REFUSED("a message", plim_oom_print(o, PLIM_TEXT, NULL, stop_writing, NULL, &err));
-    REFUSED("a message", plim_oom_json(o, stop_writing, NULL, &err));
+    REFUSED("a message", plim_oom_print(o, PLIM_JSON, NULL, stop_writing, NULL, &err));
     plim_oom_free(o);
     for (int how = -1; how < 8; how++)
         REFUSED("a caller that stops",
                 plim_estimate_print(e, (plim_render)how, NULL, stop_writing, NULL, &err));
-    REFUSED("a caller that stops", plim_estimate_json(e, stop_writing, NULL, &err));
+    REFUSED("a caller that stops",
+            plim_estimate_print(e, PLIM_JSON, NULL, stop_writing, NULL, &err));
     REFUSED("a caller that stops", plim_tape_print(m, s, true, stop_writing, NULL, &err));
     REFUSED("a caller that stops",
             plim_size_print("2x3", PLIM_TEXT, NULL, stop_writing, NULL, &err));

@@ -23,7 +23,8 @@ static char *answer(const plim_model *m, const plim_settings *s)
     plim_estimate *e = NULL;
     plim_buf b;
     plim_buf_init(&b, &a);
-    if (plim_estimate_run(m, s, &e, &err) || plim_estimate_json(e, put_buf, &b, &err))
+    if (plim_estimate_run(m, s, &e, &err) ||
+        plim_estimate_print(e, PLIM_JSON, NULL, put_buf, &b, &err))
         plim_buf_puts(&b, err.msg);
     char *text = strdup(plim_buf_str(&b).p);
     plim_estimate_free(e);
@@ -67,7 +68,8 @@ static void test_bytes(void **state)
             plim_info *in = NULL;
             plim_buf_init(&info[k], &a);
             assert_int_equal(plim_info_run(models[k], NULL, &in, &err), PLIM_OK);
-            assert_int_equal(plim_info_json(in, put_buf, &info[k], &err), PLIM_OK);
+            assert_int_equal(plim_info_print(in, PLIM_JSON, NULL, put_buf, &info[k], &err),
+                             PLIM_OK);
             plim_info_free(in);
         }
         CHECK_STR(files[i], plim_buf_str(&info[1]).p, plim_buf_str(&info[0]).p);
@@ -150,7 +152,7 @@ static void test_results_live(void **state)
     assert_int_equal(plim_estimate_run(m, s, &e, NULL), PLIM_OK);
     plim_model_free(m);
     plim_settings_free(s);
-    assert_int_equal(plim_estimate_json(e, put_buf, &b, NULL), PLIM_OK);
+    assert_int_equal(plim_estimate_print(e, PLIM_JSON, NULL, put_buf, &b, NULL), PLIM_OK);
     assert_string_equal(plim_buf_str(&b).p, want);
     plim_estimate_free(e);
     plim_arena_free(&a);
@@ -301,16 +303,6 @@ static void test_null(void **state)
     REFUSED(plim_replay_print(NULL, PLIM_TEXT, NULL, put_buf, NULL, &err));
     REFUSED(plim_diff_print(NULL, PLIM_TEXT, NULL, put_buf, NULL, &err));
     REFUSED(plim_oom_print(NULL, PLIM_TEXT, NULL, put_buf, NULL, &err));
-    REFUSED(plim_estimate_json(NULL, put_buf, NULL, &err));
-    REFUSED(plim_estimate_json(e, NULL, NULL, &err));
-    REFUSED(plim_info_json(NULL, put_buf, NULL, &err));
-    REFUSED(plim_layers_json(NULL, put_buf, NULL, &err));
-    REFUSED(plim_segments_json(NULL, put_buf, NULL, &err));
-    REFUSED(plim_batches_json(NULL, put_buf, NULL, &err));
-    REFUSED(plim_fit_json(NULL, put_buf, NULL, &err));
-    REFUSED(plim_replay_json(NULL, put_buf, NULL, &err));
-    REFUSED(plim_diff_json(NULL, put_buf, NULL, &err));
-    REFUSED(plim_oom_json(NULL, put_buf, NULL, &err));
     REFUSED(plim_registry_print(PLIM_REG_OPS, NULL, PLIM_TEXT, NULL, NULL, NULL, &err));
     REFUSED(plim_size_print(NULL, PLIM_TEXT, NULL, put_buf, NULL, &err));
     REFUSED(plim_size_print("1", PLIM_TEXT, NULL, NULL, NULL, &err));

@@ -669,7 +669,7 @@ static plim_str estimate_json(plim_arena *a, const plim_model *m, const plim_set
     plim_buf_init(&b, a);
     if (plim_estimate_run(m, s, &e, err))
         return (plim_str){NULL, 0};
-    assert_int_equal(plim_estimate_json(e, put_buf, &b, err), PLIM_OK);
+    assert_int_equal(plim_estimate_print(e, PLIM_JSON, NULL, put_buf, &b, err), PLIM_OK);
     plim_estimate_free(e);
     return plim_buf_str(&b);
 }

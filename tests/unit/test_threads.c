@@ -43,7 +43,7 @@ static void write_answer(size_t question, plim_buf *out)
     plim_err err = PLIM_ERR_INIT;
     plim_estimate *e = NULL;
     if (plim_estimate_run(model[question / 2], setting[question], &e, &err) ||
-        plim_estimate_json(e, put_buf, out, &err))
+        plim_estimate_print(e, PLIM_JSON, NULL, put_buf, out, &err))
         plim_buf_printf(out, "error: %s", err.msg);
     plim_estimate_free(e);
 }

@@ -81,7 +81,7 @@ static void check_outputs(const plim_estimate *e)
     plim_buf_init(&quiet, &a);
     plim_buf_init(&json, &a);
     plim_status bad = plim_estimate_print(e, PLIM_TEXT, &st, put_buf, &quiet, &err);
-    bad = bad ? bad : plim_estimate_json(e, put_buf, &json, &err);
+    bad = bad ? bad : plim_estimate_print(e, PLIM_JSON, NULL, put_buf, &json, &err);
     assert_int_equal(bad, PLIM_OK);
     const char *text = plim_buf_str(&quiet).p, *object = plim_buf_str(&json).p;
     for (size_t i = 0; i < PLIM_COUNT(rows); i++)
