@@ -279,6 +279,44 @@ class Records(unittest.TestCase):
             else:
                 self.members(type(answer), answer.to_dict(), name)
 
+    def test_every_figure(self):
+        """The members of each answer are the rows of src/answers, in their order, and each row is in some answer."""
+        folder = pathlib.Path(__file__).resolve().parents[2] / "tools"
+        sys.path.insert(0, str(folder))
+        try:
+            import figures
+        finally:
+            sys.path.remove(str(folder))
+        reports = {o.schema: o for o in figures.OBJECTS.values() if o.schema}
+        seen, answers = set(), [ask().to_dict() for ask, _ in ASKED]
+        answers.append(plimsoll.diff("mlp", SNAPSHOTS / "train-2.13.pickle", batch=8).to_dict())
+        answers.append(plimsoll.diff("mlp", "mlp", batch=8).to_dict())
+        answers.append(plimsoll.compare("resnet18", torch="2.99").to_dict())
+        answers.append(plimsoll.estimate("gpt2", seq=64, dp=2, strategy="fsdp2", rank="all", gpu="t4").to_dict())
+        answers.append(plimsoll.estimate("gpt2", seq=64, quant="nf4", lora="r=8").to_dict())
+
+        def walk(o, data):
+            rows = [f for f in o.figures if f.in_data]
+            keys = [f.key for f in rows]
+            self.assertEqual([k for k in data if k != "schema"], [k for k in keys if k in data], o.name)
+            for f in rows:
+                if f.key not in data:
+                    self.assertTrue(f.only, f"{o.name}.{f.key}")
+                    continue
+                seen.add((o.name, f.key))
+                value = data[f.key]
+                if value is None:
+                    self.assertTrue(f.optional, f"{o.name}.{f.key}")
+                elif f.of:
+                    for x in value if f.what == "ROWS" else [value]:
+                        walk(figures.OBJECTS[f.of], x)
+
+        for data in answers:
+            if data["schema"] in reports:
+                walk(reports[data["schema"]], data)
+        every = {(o.name, f.key) for o in figures.OBJECTS.values() for f in o.figures if f.in_data}
+        self.assertEqual(sorted(every - seen), [])
+
     def test_attributes(self):
         gpu = plimsoll.gpus("rtx4090")[0]
         self.assertEqual(gpu.class_, gpu.to_dict()["class"])
