@@ -435,6 +435,9 @@ typedef struct plim_step_time {
     double high_ms; /* the upper end of the range; 0 if there is none: 'unknown' says why */
     /* at the usual time (samples/s); 0: not known, as where the batch is not */
     double samples_per_s;
+    /* at the usual time: samples_per_s times the sequence length (tokens/s); 0: not known,
+     * as where a sample is no sequence */
+    double tokens_per_s;
     /* of the usual time, of ops that computation limits; this and the next two sum to 1
      * (share); 0 if there is none: 'unknown' says why */
     double computation;

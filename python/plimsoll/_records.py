@@ -117,6 +117,9 @@ class StepTime(Record):
     """the upper end of the range; None if there is none: 'unknown' says why"""
     samples_per_s: Optional[float]
     """at the usual time (samples/s); None: not known, as where the batch is not"""
+    tokens_per_s: Optional[float]
+    """at the usual time: samples_per_s times the sequence length (tokens/s); None: not known, as where a sample is
+    no sequence"""
     computation: Optional[float]
     """of the usual time, of ops that computation limits; this and the next two sum to 1 (share); None if there is
     none: 'unknown' says why"""

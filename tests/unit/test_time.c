@@ -124,6 +124,15 @@ static void test_rows(void **state)
           fabs(plim_time_row_of(&add, gpu, &limit) - 2 * one) < 1e-9);
 }
 
+static void test_tokens(void **state)
+{
+    (void)state;
+    plim_times *t = times_of("gpt2", "batch=4 seq=64 gpu=rtx3090");
+    CHECK("4 times 64 tokens a step",
+          fabs(t->time.tokens_per_s * t->time.usual_ms - 4 * 64e3) < 1e-6);
+    plim_times_free(t);
+}
+
 static void test_step(void **state)
 {
     (void)state;
@@ -137,6 +146,7 @@ static void test_step(void **state)
     CHECK("the ops make the step", fabs(sum - t->time.usual_ms) < 1e-6 * sum);
     CHECK("a range", t->time.low_ms < t->time.usual_ms && t->time.usual_ms < t->time.high_ms);
     CHECK("throughput", fabs(t->time.samples_per_s * t->time.usual_ms - 64e3) < 1e-6);
+    CHECK("no tokens", !(t->time.tokens_per_s > 0));
     CHECK("shares", fabs(t->time.computation + t->time.memory + t->time.launch - 1) < 1e-9);
     plim_times_free(t);
 }
@@ -230,10 +240,15 @@ static void test_unknown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ledger),  cmocka_unit_test(test_what_runs),
-        cmocka_unit_test(test_rows),    cmocka_unit_test(test_step),
-        cmocka_unit_test(test_unknown), cmocka_unit_test(test_bound_by_the_program),
-        cmocka_unit_test(test_range),   cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_ledger),
+        cmocka_unit_test(test_what_runs),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_step),
+        cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_unknown),
+        cmocka_unit_test(test_bound_by_the_program),
+        cmocka_unit_test(test_range),
+        cmocka_unit_test(test_batches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
