@@ -221,8 +221,8 @@ static const void *field_at(const void *row, uint16_t at)
     return (const char *)row + at - 1;
 }
 
-#define FIELD_AS(T) (*(const T *)field_at(row, c->at))
-#define ALSO_AS(T) (*(const T *)field_at(row, c->also_at))
+#define FIELD_AS(T) (*(T const *)field_at(row, c->at))
+#define ALSO_AS(T) (*(T const *)field_at(row, c->also_at))
 
 /* Values of enumerators as the words of the library. */
 static const char *word_of(const plim_column *c, const void *row)

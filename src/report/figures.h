@@ -1,35 +1,42 @@
 /* figures.h -- what the rows of src/answers are in C: tables of plim_column, one for
  * each object, which end with an empty row.
  *
- * A row is a figure of the answers.  From it come the field of the struct and its comment in plimsoll.h,
- * the member of the JSON, the cell of the CSV and of the table in text, the attribute of the Python
- * class and its docstring, and the row of docs/json.md: tools/figures.py writes those that are files.
- * Only the value is code elsewhere; docs/adding/figure.md is an example.
+ * A row is a figure of the answers.  From it come the field of the struct and its comment
+ * in plimsoll.h, the member of the JSON, the cell of the CSV and of the table in text, the
+ * attribute of the Python class and its docstring, and the row of docs/json.md:
+ * tools/figures.py writes those that are files.  Only the value is code elsewhere;
+ * docs/adding/figure.md is an example.
  *
- *     OBJECT(name, Class, .doc = ...)           begins the figures of an object; REPORT: of a whole answer,
- *     REPORT(name, Class, schema, .doc = ...)   whose struct is plim_NAME and whose class is CLASSReport
- *     FIGURE(struct, field, KIND, ...)          a field of plim_STRUCT: a kind of kinds.def
+ *     OBJECT(name, Class, .doc = ...)          begins the figures of an object
+ *     REPORT(name, Class, schema, .doc = ...)  of a whole answer: its class is CLASSReport
+ *     FIGURE(struct, field, KIND, ...)         a field of plim_STRUCT; kinds.def has the kinds
  *     END
  *
- * .doc     one line: what it is.  `.unit`: of a number that is neither bytes nor has a unit by its kind
- * .empty   0, NULL and "" are unknown (null, None), for this reason; `.known`: a flag that must be set;
- *          `.unless`: a text that says why this is unknown, if it is
- * .any     a number; where it is 0, this is null, as `.nothing` says; `.with`: a text, likewise
+ * .doc     one line: what it is
+ * .unit    of a number that is not bytes and whose kind does not say it
+ * .empty   0, NULL and "" are unknown (null, None), for this reason
+ * .known   a flag: where it is not set, this is unknown
+ * .unless  a text that says why this is unknown, if it is
+ * .any     a number: where it is 0, this is null, as .nothing says; .with: the same of a text
  * .only    a field: where it is 0 or "", the object has no such member
- * .title   its heading in text; without one it is not in text.  `.align`, `.least`, `.drop`: its column
+ * .title   its heading in text; without one it is not in text
+ * .align, .least, .drop  its column in text
  * .exact   a flag: where it is not set, "~" stands before it in text
  *
- * Others than FIGURE:
- *     FIELD, INNER, INNER_REF  in the struct only      DERIVED  in data only: .get makes the cell of the struct
- *     SHOWN    in text only, by .get         RANGE, DELTA, CARD  in text only, made of fields
- *     NESTED   the key of a field of a struct in the struct
- *     INDEXED  the key of an item of the array that a field points at
- *     GROUPED  the field is PREFIX_KEY, in an object whose members are fields of the same struct
- *     SHAPE    `rank` and `dim`; SHAPE_AGAIN  in another object of the struct
- *     PAIRS    keys and values               TEXTS    strings, and how many: n_FIELD
- *     ROWS     structs, and how many         PART, REF, REF_AS  a struct, a pointer to one (NULL: null)
- *     GROUP    an object of fields of the same struct
- *     SETTINGS those with which the answer was made, of a command */
+ * Fields that are in the struct only: FIELD, INNER (a struct), INNER_REF (a pointer to one).
+ * What has no field of its own:
+ *     DERIVED      .get makes the cell of the struct
+ *     SHOWN        likewise, in text only; RANGE, DELTA and CARD are made of fields
+ *     NESTED       the key of a field of a struct in the struct
+ *     INDEXED      the key of an item of the array that a field points at
+ *     SHAPE_AGAIN  a SHAPE in another object of the struct
+ *     GROUP        an object of fields of the same struct; GROUPED: its field is PREFIX_KEY
+ * Fields of other kinds:
+ *     SHAPE        `rank` and `dim`
+ *     TEXTS, PAIRS, ROWS  strings, keys with values, structs, and how many: n_FIELD
+ *     PART         a struct
+ *     REF, REF_AS  a pointer to one; NULL: null
+ *     SETTINGS     those with which the answer was made, of a command */
 #ifndef PLIM_FIGURES_H
 #define PLIM_FIGURES_H
 

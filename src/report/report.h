@@ -252,8 +252,8 @@ typedef struct plim_order {
 plim_status plim_rows_order(plim_page *p, plim_rows *r, const plim_order *orders, size_t n,
                             const char *word, plim_err *err);
 
-/* What a card cost at its launch, and for each sample a second that it takes: shown if rows are sorted
- * by it. */
+/* What a card cost at its launch, and for each sample a second that it takes: shown if rows
+ * are sorted by it. */
 #define PLIM_PRICE_PER "usd_per_sample_per_s"
 #define PLIM_PRICE_SHOWN "price_usd," PLIM_PRICE_PER
 plim_cell plim_report_price_per(int usd, double samples_per_s);
@@ -266,8 +266,9 @@ plim_status plim_report_table(plim_page *p, const char *title, plim_rows rows, p
 const void *plim_rows_at(const plim_rows *r, uint64_t i);
 void plim_rows_json(plim_jw *w, const char *key, const plim_rows *r); /* an array of objects */
 void plim_rows_json_item(plim_jw *w, const plim_rows *r, uint64_t i); /* one of them */
-/* The members of an object, between its braces.  `own`: rows that take the place of those in the struct
- * with the same figures, sorted or picked; it ends with one without columns, and NULL is none. */
+/* The members of an object, between its braces.  `own`: rows that take the place of those in
+ * the struct with the same figures, sorted or picked; it ends with one without columns, and
+ * NULL is none. */
 void plim_figures_json(plim_jw *w, const plim_column *figures, const void *of,
                        const plim_rows *own);
 /* The whole page: {"schema":..., and the figures of the result. */
