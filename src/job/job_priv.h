@@ -16,7 +16,7 @@ static inline bool plim_job_checkpoints(const plim_step_settings *step)
     return !step->infer && !plim_str_is(step->checkpoint, "none");
 }
 
-/* words.c: the default if the setting is not set, NULL if there is no word. */
+/* job_words.c: the default if the setting is not set, NULL if there is no word. */
 plim_loss_kind plim_job_loss(const plim_settings *s);
 plim_fused_loss plim_job_fused_loss(const plim_settings *s);
 const char *plim_job_loss_word(plim_loss_kind loss, plim_fused_loss fused);

@@ -58,11 +58,6 @@ plim_cell plim_cell_digits(double v)
     return (plim_cell){.kind = v > 0 ? PLIM_CELL_DIGITS : PLIM_CELL_UNKNOWN, .real = v};
 }
 
-plim_cell plim_cell_ms(double ms)
-{
-    return (plim_cell){.kind = ms > 0 ? PLIM_CELL_MS : PLIM_CELL_UNKNOWN, .real = ms};
-}
-
 plim_cell plim_cell_shape(int rank, const int64_t *dim)
 {
     return (plim_cell){.kind = PLIM_CELL_SHAPE, .dim = dim, .rank = PLIM_MIN(rank, 8)};

@@ -130,7 +130,6 @@ plim_cell plim_cell_range(uint64_t low, uint64_t high);
 plim_cell plim_cell_bool(bool v);
 plim_cell plim_cell_rate(double v);   /* 0 or less: unknown */
 plim_cell plim_cell_digits(double v); /* likewise */
-plim_cell plim_cell_ms(double ms);    /* likewise */
 plim_cell plim_cell_shape(int rank, const int64_t *dim);
 /* The cell as text; tight: long counts are rounded. */
 plim_str plim_cell_show(plim_page *p, const plim_cell *c, bool tight);

@@ -37,11 +37,11 @@ static const plim_column model_columns[] = {
 };
 static const plim_column option_columns[] = {
     ENTRY_NAME, ENTRY_DOC, ENTRY_SRC,
-    {"options", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, entry_group},
+    PLIM_COLUMN("options", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, entry_group),
 };
 static const plim_column quantization_columns[] = {
     ENTRY_NAME,
-    {"setting", "setting", PLIM_IN_BOTH, PLIM_LEFT, 0, 1, entry_group},
+    PLIM_COLUMN("setting", "setting", PLIM_IN_BOTH, PLIM_LEFT, 0, 1, entry_group),
     ENTRY_DOC, ENTRY_SRC,
 };
 static const plim_column dtype_columns[] = {

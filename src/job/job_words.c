@@ -1,4 +1,4 @@
-/* words.c -- what words of settings stand for. */
+/* job_words.c -- what words of settings stand for. */
 #include "job/job_priv.h"
 
 static const struct {
