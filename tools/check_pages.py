@@ -106,7 +106,7 @@ class Page:
             n = found[name] = found.get(name, -1) + 1
             if n:
                 found[f"{name}-{n}"] = 0
-        return set(found)
+        return {*found, *re.findall(r'<a id="([^"]+)">', self.text)}
 
 
 class Tree:
