@@ -21,7 +21,8 @@ import re
 import sys
 
 RULES = {"base", "core", "machine", "op"}  # ops, and the machine they run on
-MODELS = RULES | {"optim", "gpu", "torch", "nn", "import", "zoo", "share", "step", "transform", "alloc", "settings"}
+MODELS = RULES | {"optim", "gpu", "torch", "nn", "import", "zoo", "model", "world", "share", "step", "transform", "alloc",
+                  "settings"}
 
 # room: the rooms whose headers it may include, besides its own
 ROOMS = {
@@ -36,8 +37,10 @@ ROOMS = {
     "nn": RULES,
     "import": RULES | {"optim", "gpu", "torch", "nn"},
     "zoo": RULES | {"optim", "gpu", "torch", "nn", "import"},
+    "model": RULES | {"optim", "gpu", "torch", "nn", "import", "zoo"},
+    "world": {"base", "core", "machine", "gpu", "torch"},
     "share": RULES,
-    "step": RULES | {"optim", "gpu", "torch", "nn", "import", "zoo", "share"},
+    "step": RULES | {"optim", "torch", "share"},
     "transform": RULES | {"nn"},
     "settings": {"base", "core"},
     "time": RULES | {"gpu"},

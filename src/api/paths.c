@@ -1,6 +1,6 @@
 /* paths.c -- plim_model_paths: the files of an answer, before they are opened. */
 #include "api/api.h"
-#include "step/hub.h"
+#include "model/hub.h"
 
 typedef struct telling {
     plim_arena arena;

@@ -6,9 +6,9 @@
 #include "alloc/alloc.h"
 #include "gpu/gpu.h"
 #include "settings/settings.h"
-#include "step/model.h"
+#include "model/model.h"
 #include "step/step.h"
-#include "step/world.h"
+#include "world/world.h"
 #include "transform/transform.h"
 
 typedef struct plim_job {

@@ -21,7 +21,7 @@
 #include "gpu/gpu.h"
 #include "machine/machine.h"
 #include "plimsoll_vgpu.h"
-#include "step/world.h"
+#include "world/world.h"
 #include "torch/torch.h"
 
 typedef struct vgpu_slot { /* what a handle stands for */

@@ -5,7 +5,7 @@
 #include "asked.h"
 #include "base/fmt.h"
 #include "import/hf/hf.h"
-#include "step/model.h"
+#include "model/model.h"
 #include "step/step.h"
 #include "unit.h"
 #include "zoo/zoo.h"

@@ -3,7 +3,7 @@
  * else "hub" in HF_HOME, else in huggingface in XDG_CACHE_HOME, else in ~/.cache; of
  * org/name the folder models--org--name has refs/main, which holds the name of a folder in
  * snapshots. */
-#include "step/hub.h"
+#include "model/hub.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* world.c -- see world.h. */
-#include "step/world.h"
+#include "world/world.h"
 
 plim_workspace plim_workspace_of(int word)
 {

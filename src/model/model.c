@@ -1,12 +1,12 @@
 /* model.c -- see model.h. */
-#include "step/model.h"
+#include "model/model.h"
 #include "machine/machine_run.h"
 
 #include "base/json.h"
 #include "base/zip.h"
 #include "import/foreign.h"
 #include "op/op.h"
-#include "step/hub.h"
+#include "model/hub.h"
 #include "zoo/zoo.h"
 
 /* "dir/resnet18.pt2" to "resnet18" */
