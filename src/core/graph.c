@@ -153,8 +153,8 @@ const char *plim_graph_check(const plim_graph *g)
             return "a value's rank or dtype is out of range";
         if (!plim_meta_bytes(&v->meta, &bytes))
             return "a value's size overflows";
-        if (v->kind == PLIM_VALUE_NODE && v->node >= g->n_nodes)
-            return "a value has no maker";
+        if (v->kind == PLIM_VALUE_NODE && v->node != PLIM_NONE && v->node >= g->n_nodes)
+            return "a value's node is out of range";
         if (v->tied_to != PLIM_NONE && v->tied_to >= g->n_values)
             return "a tie points outside the graph";
     }

@@ -33,7 +33,7 @@ typedef struct plim_value {
     bool shared;        /* parameters: another stage has it, too, and adds to its gradient */
     bool received;      /* inputs: the stage before sends it, and expects its gradient */
     uint32_t tied_to;   /* parameters: same storage as this value, or PLIM_NONE */
-    uint32_t node;      /* the node that produces it, or PLIM_NONE */
+    uint32_t node;      /* the node that produces it; PLIM_NONE: none does, or no longer */
 } plim_value;
 
 typedef enum plim_arg_kind {

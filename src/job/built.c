@@ -11,6 +11,14 @@ static int64_t divide_seq(const plim_share *s, int64_t seq)
     return seq + (parts - seq % parts) % parts;
 }
 
+/* What changes a graph leaves a sound one. */
+static plim_status check_sound(plim_status st, const plim_graph *g)
+{
+    plim_assert(st || !plim_graph_check(g));
+    (void)g;
+    return st;
+}
+
 plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, plim_graph *g,
                            plim_err *err)
 {
@@ -48,20 +56,20 @@ plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, pli
         bind.part.chunks = share.chunks;
         share.size[PLIM_AXIS_tp] = share.size[PLIM_AXIS_pp] = share.size[PLIM_AXIS_cp] = 1;
     }
-    plim_status st = plim_model_graph(job->model, &bind, a, g, err);
+    plim_status st = check_sound(plim_model_graph(job->model, &bind, a, g, err), g);
     if (!st)
         st = plim_together_check(job, PLIM_TOGETHER_GRAPH, g, err);
     if (!st && job->settings->freeze && !job->step.infer)
-        st = plim_freeze_apply(g, plim_str_of(job->settings->freeze), err);
+        st = check_sound(plim_freeze_apply(g, plim_str_of(job->settings->freeze), err), g);
     if (!st && job->quant.kind)
-        st = plim_quant_apply(g, &job->quant, err);
+        st = check_sound(plim_quant_apply(g, &job->quant, err), g);
     if (!st && job->adapter.method)
-        st = plim_adapter_apply(g, &job->adapter, &run, err);
+        st = check_sound(plim_adapter_apply(g, &job->adapter, &run, err), g);
     if (!st && job->fused)
-        st = plim_fuse_loss(g, job->fused, err);
+        st = check_sound(plim_fuse_loss(g, job->fused, err), g);
     if (!st)
         st = plim_together_check(job, PLIM_TOGETHER_DIVISION, g, err);
-    return st ? st : plim_share_divide(g, &share, err);
+    return st ? st : check_sound(plim_share_divide(g, &share, err), g);
 }
 
 plim_dtype plim_job_cache_dtype(const plim_job *job, const plim_graph *g)
