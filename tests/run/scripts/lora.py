@@ -1,4 +1,4 @@
-"""LoRA by hand: frozen weights in half precision, two thin matrices beside each."""
+"""LoRA by hand: frozen weights in half precision, two thin matrices for each."""
 # peak: 376356872
 import torch
 from torch import nn
