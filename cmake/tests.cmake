@@ -282,6 +282,9 @@ if(TARGET plimsoll)
     add_test(NAME golden.gpu
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/gpu/compare.py
                      --program $<TARGET_FILE:plimsoll> --check)
+    add_test(NAME golden.driver
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/driver/driver.py
+                     ${CMAKE_SOURCE_DIR}/tests/golden/driver/h100-580.159.04.txt)
     # Recorded dry runs of whole models, and what is predicted for them.
     add_test(NAME golden.differential
              COMMAND ${CMAKE_COMMAND} -E env PLIMSOLL=$<TARGET_FILE:plimsoll>
