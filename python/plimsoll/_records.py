@@ -542,7 +542,7 @@ class ComparisonReport(Record):
 
     schema: str
     note: str
-    """a PyTorch version that is simulated as another; not always there"""
+    """what is left out of a model, and a PyTorch version that is simulated as another; not always there"""
     models: List[Compared]
     """as they were given"""
 

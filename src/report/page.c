@@ -319,6 +319,35 @@ void plim_report_model_line(plim_page *p, const plim_model_info *m)
     plim_flow_end(&f);
 }
 
+static const char *note_of(const plim_model_info *m) { return m->note ? m->note : ""; }
+
+/* What the notes of the models say: once where it is the same, else each with the name of its model. */
+static plim_str join_notes(plim_page *p, const plim_report *report, const void *subject)
+{
+    const plim_model_info *m, *first = report->model ? report->model(subject, 0) : NULL;
+    bool same = true;
+    plim_buf b;
+    plim_buf_init(&b, &p->arena);
+    for (uint32_t i = 1; first && (m = report->model(subject, i)); i++)
+        same = same && !strcmp(note_of(m), note_of(first));
+    if (first && same)
+        plim_buf_puts(&b, note_of(first));
+    for (uint32_t i = 0; first && !same && (m = report->model(subject, i)); i++)
+        if (*note_of(m))
+            plim_buf_printf(&b, "%s%s: %s", b.n ? "; " : "", m->name, note_of(m));
+    p->buf.bad |= b.bad;
+    return plim_buf_str(&b);
+}
+
+/* Not even --quiet is without it. */
+static void write_note(plim_page *p)
+{
+    if (p->note.n && p->style.quiet)
+        plim_buf_printf(&p->buf, "note " PLIM_STR_FMT "\n", PLIM_STR_ARG(p->note));
+    else
+        plim_report_paragraph(p, PLIM_PAINT_WARN, p->note.p);
+}
+
 plim_status plim_report_print(const plim_report *report, const void *subject, plim_render how,
                               const plim_style *st, plim_put put, void *ud, plim_err *err)
 {
@@ -346,5 +375,9 @@ plim_status plim_report_print(const plim_report *report, const void *subject, pl
     plim_page_open(&p, st);
     if (how == PLIM_JSON || how == PLIM_CSV) /* which only grow at the end, and may be long */
         plim_buf_put(&p.buf, put, ud);
-    return plim_page_send(&p, fns[how](&p, subject, err), put, ud, err);
+    p.note = join_notes(&p, report, subject);
+    plim_status done = fns[how](&p, subject, err);
+    if (!done && how == PLIM_TEXT)
+        write_note(&p);
+    return plim_page_send(&p, done, put, ud, err);
 }

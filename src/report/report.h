@@ -25,6 +25,7 @@ typedef struct plim_page {
     int rows;         /* style.top as given, for tables that are whole without it; 0: all */
     bool unknowns;    /* a cell is "-", which a note must explain */
     uint64_t scale;   /* the largest figure: others have its unit; 0: each has its own */
+    plim_str note; /* what is left out of the answer: a last column of CSV; empty: nothing */
 } plim_page;
 
 enum { PLIM_PAGE_LEAST = 40, PLIM_PAGE_MOST = 1000 }; /* bounds of the width */
@@ -287,6 +288,9 @@ typedef plim_status (*plim_report_fn)(plim_page *p, const void *subject, plim_er
 typedef struct plim_report {
     const char *name;
     plim_report_fn text, json, csv, svg;
+    /* The i-th model that the report is about, NULL past the last; none: it is about no model.
+     * What a model's note says is left out or changed follows the text, whatever that is. */
+    const plim_model_info *(*model)(const void *subject, uint32_t i);
 } plim_report;
 plim_status plim_report_print(const plim_report *report, const void *subject, plim_render how,
                               const plim_style *st, plim_put put, void *ud, plim_err *err);

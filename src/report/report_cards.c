@@ -92,10 +92,8 @@ static plim_status cards_text(plim_page *p, const void *subject, plim_err *err)
     }
     if (!st && r.n)
         st = plim_rows_text(p, &r, 0, err);
-    if (!st && !p->style.quiet) {
+    if (!st && !p->style.quiet)
         card_notes(p, c, r.n);
-        plim_report_paragraph(p, PLIM_PAINT_WARN, c->model->note);
-    }
     return st;
 }
 
@@ -114,10 +112,18 @@ static plim_status cards_csv(plim_page *p, const void *subject, plim_err *err)
     return st ? st : plim_rows_csv(p, &r, err);
 }
 
+static const plim_model_info *cards_model(const void *subject, uint32_t i)
+{
+    return i ? NULL : ((const plim_cards *)subject)->model;
+}
+
 plim_status plim_cards_print(const plim_cards *c, plim_render r, const plim_style *st,
                              plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {
-        .name = "cards", .text = cards_text, .json = cards_json, .csv = cards_csv};
+    static const plim_report report = {.name = "cards",
+                                       .model = cards_model,
+                                       .text = cards_text,
+                                       .json = cards_json,
+                                       .csv = cards_csv};
     return plim_report_print(&report, c, r, st, put, ud, err);
 }

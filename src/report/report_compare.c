@@ -39,15 +39,6 @@ static plim_rows compare_rows(const plim_compare *list)
     return PLIM_FIGURE_ROWS(compared, list->models, list->n_models);
 }
 
-/* The settings are the same for all. */
-static const char *compare_note(plim_page *p, const plim_compare *list)
-{
-    const char *note =
-        plim_torch_note(&p->arena, plim_settings_get(list->models[0]->settings, "torch"));
-    p->buf.bad |= !note;
-    return note;
-}
-
 static plim_status compare_text(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_compare *list = subject;
@@ -73,7 +64,6 @@ static plim_status compare_text(plim_page *p, const void *subject, plim_err *err
         plim_page_wrap(p, "step: the time of a step on the card, an estimate", 0);
     plim_report_unknowns(p);
     plim_page_paint(p, PLIM_PAINT_PLAIN);
-    plim_report_paragraph(p, PLIM_PAINT_WARN, compare_note(p, list));
     return PLIM_OK;
 }
 
@@ -81,7 +71,7 @@ static plim_status compare_json(plim_page *p, const void *subject, plim_err *err
 {
     (void)err;
     plim_compare all = *(const plim_compare *)subject;
-    all.note = compare_note(p, &all);
+    all.note = p->note.p;
     return plim_report_json(p, "plimsoll/compare/1", plim_compare_figures, &all, NULL);
 }
 
@@ -362,10 +352,17 @@ static plim_status compare_svg(plim_page *p, const void *subject, plim_err *err)
     return PLIM_OK;
 }
 
+static const plim_model_info *compare_model_at(const void *subject, uint32_t i)
+{
+    const plim_compare *list = subject;
+    return i < list->n_models ? list->models[i]->model : NULL;
+}
+
 plim_status plim_compare_print(const plim_estimate *const *list, uint32_t n, plim_render r,
                                const plim_style *st, plim_put put, void *ud, plim_err *err)
 {
     static const plim_report report = {.name = "compare",
+                                       .model = compare_model_at,
                                        .text = compare_text,
                                        .json = compare_json,
                                        .csv = compare_csv,

@@ -436,7 +436,6 @@ static plim_status estimate_text(plim_page *p, const void *subject, plim_err *er
     estimate_unknown_ops(p, e);
     if (own_loss(e))
         plim_report_paragraph(p, PLIM_PAINT_PLAIN, e->assumed);
-    plim_report_paragraph(p, PLIM_PAINT_WARN, e->model->note);
     if (e->oom)
         plim_report_paragraph(p, PLIM_PAINT_BAD, e->oom_text);
     plim_report_paragraph(p, PLIM_PAINT_BOLD, e->advice);
@@ -449,10 +448,16 @@ static plim_status estimate_json(plim_page *p, const void *subject, plim_err *er
     return plim_report_json(p, "plimsoll/estimate/1", plim_estimate_figures, subject, NULL);
 }
 
+static const plim_model_info *estimate_model(const void *subject, uint32_t i)
+{
+    return i ? NULL : ((const plim_estimate *)subject)->model;
+}
+
 plim_status plim_estimate_print(const plim_estimate *e, plim_render r, const plim_style *st,
                                 plim_put put, void *ud, plim_err *err)
 {
     static const plim_report report = {.name = "estimate",
+                                       .model = estimate_model,
                                        .text = estimate_text,
                                        .json = estimate_json,
                                        .svg = plim_timeline_svg};

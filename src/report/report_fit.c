@@ -144,8 +144,6 @@ static plim_status fit_text(plim_page *p, const void *subject, plim_err *err)
         st = plim_rows_text(p, &r, 0, err);
     if (!st && !p->style.quiet)
         fit_notes(p, f, !r.only);
-    if (!st && !p->style.quiet)
-        plim_report_paragraph(p, PLIM_PAINT_WARN, f->model->note);
     return st;
 }
 
@@ -164,11 +162,16 @@ static plim_status fit_csv(plim_page *p, const void *subject, plim_err *err)
     return st ? st : plim_rows_csv(p, &r, err);
 }
 
+static const plim_model_info *fit_model(const void *subject, uint32_t i)
+{
+    return i ? NULL : ((const plim_fit *)subject)->model;
+}
+
 plim_status plim_fit_print(const plim_fit *f, plim_render r, const plim_style *st,
                            plim_put put, void *ud, plim_err *err)
 {
     static const plim_report report = {
-        .name = "fit", .text = fit_text, .json = fit_json, .csv = fit_csv};
+        .name = "fit", .model = fit_model, .text = fit_text, .json = fit_json, .csv = fit_csv};
     return plim_report_print(&report, f, r, st, put, ud, err);
 }
 
@@ -255,11 +258,19 @@ static plim_status batches_csv(plim_page *p, const void *subject, plim_err *err)
     return plim_rows_csv(p, &r, err);
 }
 
+static const plim_model_info *batches_model(const void *subject, uint32_t i)
+{
+    return i ? NULL : ((const plim_batches *)subject)->model;
+}
+
 plim_status plim_batches_print(const plim_batches *b, plim_render r, const plim_style *st,
                                plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {
-        .name = "batches", .text = batches_text, .json = batches_json, .csv = batches_csv};
+    static const plim_report report = {.name = "batches",
+                                       .model = batches_model,
+                                       .text = batches_text,
+                                       .json = batches_json,
+                                       .csv = batches_csv};
     return plim_report_print(&report, b, r, st, put, ud, err);
 }
 
@@ -308,10 +319,18 @@ static plim_status segments_csv(plim_page *p, const void *subject, plim_err *err
     return plim_rows_csv(p, &r, err);
 }
 
+static const plim_model_info *segments_model(const void *subject, uint32_t i)
+{
+    return i ? NULL : ((const plim_segments *)subject)->model;
+}
+
 plim_status plim_segments_print(const plim_segments *s, plim_render r, const plim_style *st,
                                 plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {
-        .name = "segments", .text = segments_text, .json = segments_json, .csv = segments_csv};
+    static const plim_report report = {.name = "segments",
+                                       .model = segments_model,
+                                       .text = segments_text,
+                                       .json = segments_json,
+                                       .csv = segments_csv};
     return plim_report_print(&report, s, r, st, put, ud, err);
 }

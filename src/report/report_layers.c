@@ -310,11 +310,20 @@ static plim_status layers_json(plim_page *p, const void *subject, plim_err *err)
     return st;
 }
 
+static const plim_model_info *layers_model(const void *subject, uint32_t i)
+{
+    const layers_list *all = subject;
+    return i < all->n ? all->of[i]->model : NULL;
+}
+
 plim_status plim_layers_print_all(const plim_layers *const *list, uint32_t n, plim_render r,
                                   const plim_style *st, plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {
-        .name = "layers", .text = layers_text, .json = layers_json, .csv = layers_csv};
+    static const plim_report report = {.name = "layers",
+                                       .model = layers_model,
+                                       .text = layers_text,
+                                       .json = layers_json,
+                                       .csv = layers_csv};
     const layers_list all = {list, n};
     bool whole = list && n;
     for (uint32_t i = 0; i < n && whole; i++)

@@ -154,7 +154,6 @@ static plim_status serve_text(plim_page *p, const void *subject, plim_err *err)
         plim_page_puts(p, "\nThe engine says when it starts:\n");
     for (uint32_t i = 0; i < s->n_says; i++)
         plim_page_wrap(p, s->says[i], 2);
-    plim_report_paragraph(p, PLIM_PAINT_WARN, s->model->note);
     return PLIM_OK;
 }
 
@@ -173,11 +172,19 @@ static plim_status serve_csv(plim_page *p, const void *subject, plim_err *err)
     return plim_rows_csv(p, &r, err);
 }
 
+static const plim_model_info *serve_model(const void *subject, uint32_t i)
+{
+    return i ? NULL : ((const plim_serve *)subject)->model;
+}
+
 plim_status plim_serve_print(const plim_serve *s, plim_render r, const plim_style *st,
                              plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {
-        .name = "serve", .text = serve_text, .json = serve_json, .csv = serve_csv};
+    static const plim_report report = {.name = "serve",
+                                       .model = serve_model,
+                                       .text = serve_text,
+                                       .json = serve_json,
+                                       .csv = serve_csv};
     return plim_report_print(&report, s, r, st, put, ud, err);
 }
 
@@ -217,7 +224,6 @@ static plim_status served_text(plim_page *p, const void *subject, plim_err *err)
     if (st || p->style.quiet)
         return st;
     served_notes(p, f);
-    plim_report_paragraph(p, PLIM_PAINT_WARN, f->model->note);
     return PLIM_OK;
 }
 
@@ -234,10 +240,18 @@ static plim_status served_csv(plim_page *p, const void *subject, plim_err *err)
     return plim_rows_csv(p, &r, err);
 }
 
+static const plim_model_info *served_model(const void *subject, uint32_t i)
+{
+    return i ? NULL : ((const plim_serve_fit *)subject)->model;
+}
+
 plim_status plim_serve_fit_print(const plim_serve_fit *f, plim_render r, const plim_style *st,
                                  plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {
-        .name = "serve_fit", .text = served_text, .json = served_json, .csv = served_csv};
+    static const plim_report report = {.name = "serve_fit",
+                                       .model = served_model,
+                                       .text = served_text,
+                                       .json = served_json,
+                                       .csv = served_csv};
     return plim_report_print(&report, f, r, st, put, ud, err);
 }

@@ -336,12 +336,17 @@ plim_status plim_rows_csv(plim_page *p, const plim_rows *r, plim_err *err)
         return st;
     for (size_t k = 0; k < pick.n; k++)
         plim_buf_printf(&p->buf, "%s%s", k ? "," : "", pick.column[k]->name);
-    plim_page_puts(p, "\n");
+    const plim_cell note = plim_cell_text(p->note.p);
+    plim_page_puts(p, p->note.n ? ",note\n" : "\n");
     for (uint64_t i = 0; i < r->n; i++) {
         for (size_t k = 0; k < pick.n; k++) {
             plim_cell c = plim_column_cell(pick.column[k], plim_rows_at(r, i));
             plim_page_puts(p, k ? "," : "");
             plim_cell_csv(p, &c);
+        }
+        if (p->note.n) {
+            plim_page_puts(p, ",");
+            plim_cell_csv(p, &note);
         }
         plim_page_puts(p, "\n");
     }
