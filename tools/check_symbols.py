@@ -79,7 +79,7 @@ def read_words(root):
 
 def check_lonely(root, sources, defined, used):
     elsewhere = {symbol for symbols in used.values() for symbol in symbols}
-    lonely = {s for s, path in defined.items() if path in sources and s not in elsewhere}
+    lonely = {s for s, path in defined.items() if s.startswith("plim") and path in sources and s not in elsewhere}
     for symbol in sorted(lonely - read_words(root) if lonely else ()):
         yield f"{sources[defined[symbol]]}: {symbol} is used by no other file: make it static, or delete it"
 
