@@ -26,7 +26,8 @@ typedef struct plim_diff_tape {
     uint32_t *storage;        /* by storage: the one of the other tape, or PLIM_NONE */
     uint32_t *seen;           /* by request: requests before it that have a partner */
     uint32_t n_seen;          /* requests that have one */
-    uint32_t *last; /* by request: the partner of the last before it that has one, or PLIM_NONE */
+    uint32_t
+        *last; /* by request: the partner of the last before it that has one, or PLIM_NONE */
 } plim_diff_tape;
 
 typedef struct plim_tape_diff {

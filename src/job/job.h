@@ -5,11 +5,11 @@
 
 #include "alloc/alloc.h"
 #include "gpu/gpu.h"
-#include "settings/settings.h"
 #include "model/model.h"
+#include "settings/settings.h"
 #include "step/step.h"
-#include "world/world.h"
 #include "transform/transform.h"
+#include "world/world.h"
 
 typedef struct plim_job {
     plim_arena *arena;

@@ -5,8 +5,8 @@
 #include "base/json.h"
 #include "base/zip.h"
 #include "import/foreign.h"
-#include "op/op.h"
 #include "model/hub.h"
+#include "op/op.h"
 #include "zoo/zoo.h"
 
 /* "dir/resnet18.pt2" to "resnet18" */

@@ -21,8 +21,8 @@
 #include "gpu/gpu.h"
 #include "machine/machine.h"
 #include "plimsoll_vgpu.h"
-#include "world/world.h"
 #include "torch/torch.h"
+#include "world/world.h"
 
 typedef struct vgpu_slot { /* what a handle stands for */
     uint32_t block;        /* the allocator's; PLIM_NONE: the handle is free */
