@@ -293,9 +293,7 @@ plim_status plim_sim_run(plim_arena *a, const plim_tape *tape, const plim_alloc_
                     .peak_allocated_event = PLIM_NONE,
                     .oom_event = PLIM_NONE};
     run r = {.a = a, .t = tape, .what = what, .out = &sim, .err = err};
-    r.bound = what & PLIM_SIM_LOW    ? PLIM_BOUND_LOW
-              : what & PLIM_SIM_HIGH ? PLIM_BOUND_HIGH
-                                     : PLIM_BOUND_USUAL;
+    r.bound = plim_sim_bound(what);
     plim_status st = make_room(&r);
     if (!st)
         st = plim_alloc_new(a, o, &r.h, err);

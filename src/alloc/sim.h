@@ -19,6 +19,14 @@ enum {
     PLIM_SIM_FREE = 1 << 6, /* sums the free blocks when memory first ran out */
 };
 
+/* The bound at which a run with these flags takes sizes. */
+static inline plim_bound plim_sim_bound(unsigned what)
+{
+    return what & PLIM_SIM_LOW    ? PLIM_BOUND_LOW
+           : what & PLIM_SIM_HIGH ? PLIM_BOUND_HIGH
+                                  : PLIM_BOUND_USUAL;
+}
+
 /* The free blocks of a pool. */
 typedef struct plim_sim_free {
     uint64_t bytes, largest;

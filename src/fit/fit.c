@@ -104,8 +104,6 @@ typedef struct fit_bound {
     uint64_t room;
 } fit_bound;
 
-static plim_bound sized_by(unsigned what) { return what ? PLIM_BOUND_HIGH : PLIM_BOUND_USUAL; }
-
 static plim_fact_bound *bound_of(plim_fact *f, unsigned what)
 {
     return what ? &f->high : &f->usual;
@@ -119,7 +117,7 @@ static plim_status run_size(plim_fit_search *s, int64_t size, fit_bound most, bo
     size_run *r = s->next;
     plim_job job = *s->job;
     job.step.room = most.room;
-    job.step.limited = job.bound ? job.bound : sized_by(most.what);
+    job.step.limited = job.bound ? job.bound : plim_sim_bound(most.what);
     plim_arena_reset(&r->arena);
     r->size = 0;
     plim_tape_init(&r->t, &r->arena);

@@ -179,9 +179,7 @@ static void run_size(void *run)
     size_run *r = run;
     uint64_t tight = leave_margin(r->job, plim_fit_room(r->job->gpu, r->v->context.high)),
              wide = plim_fit_room(r->job->gpu, r->v->context.low);
-    r->needs = plim_tape_live_most(r->tape, r->what & PLIM_SIM_LOW    ? PLIM_BOUND_LOW
-                                            : r->what & PLIM_SIM_HIGH ? PLIM_BOUND_HIGH
-                                                                      : PLIM_BOUND_USUAL);
+    r->needs = plim_tape_live_most(r->tape, plim_sim_bound(r->what));
     r->st = simulate_size(r, tight, r->what | PLIM_SIM_STOP_AT_OOM, r->a, &r->sim);
     if (r->st)
         return;
