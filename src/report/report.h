@@ -292,6 +292,12 @@ typedef struct plim_report {
      * What a model's note says is left out or changed follows the text, whatever that is. */
     const plim_model_info *(*model)(const void *subject, uint32_t i);
 } plim_report;
+/* Defines the function for a T that is about one model, its member. */
+#define PLIM_ONE_MODEL(fn, T)                                                                 \
+    static const plim_model_info *fn(const void *subject, uint32_t i)                         \
+    {                                                                                         \
+        return i ? NULL : ((const T *)subject)->model;                                        \
+    }
 plim_status plim_report_print(const plim_report *report, const void *subject, plim_render how,
                               const plim_style *st, plim_put put, void *ud, plim_err *err);
 

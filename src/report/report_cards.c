@@ -112,10 +112,7 @@ static plim_status cards_csv(plim_page *p, const void *subject, plim_err *err)
     return st ? st : plim_rows_csv(p, &r, err);
 }
 
-static const plim_model_info *cards_model(const void *subject, uint32_t i)
-{
-    return i ? NULL : ((const plim_cards *)subject)->model;
-}
+PLIM_ONE_MODEL(cards_model, plim_cards)
 
 plim_status plim_cards_print(const plim_cards *c, plim_render r, const plim_style *st,
                              plim_put put, void *ud, plim_err *err)

@@ -448,10 +448,7 @@ static plim_status estimate_json(plim_page *p, const void *subject, plim_err *er
     return plim_report_json(p, "plimsoll/estimate/1", plim_estimate_figures, subject, NULL);
 }
 
-static const plim_model_info *estimate_model(const void *subject, uint32_t i)
-{
-    return i ? NULL : ((const plim_estimate *)subject)->model;
-}
+PLIM_ONE_MODEL(estimate_model, plim_estimate)
 
 plim_status plim_estimate_print(const plim_estimate *e, plim_render r, const plim_style *st,
                                 plim_put put, void *ud, plim_err *err)

@@ -162,10 +162,7 @@ static plim_status fit_csv(plim_page *p, const void *subject, plim_err *err)
     return st ? st : plim_rows_csv(p, &r, err);
 }
 
-static const plim_model_info *fit_model(const void *subject, uint32_t i)
-{
-    return i ? NULL : ((const plim_fit *)subject)->model;
-}
+PLIM_ONE_MODEL(fit_model, plim_fit)
 
 plim_status plim_fit_print(const plim_fit *f, plim_render r, const plim_style *st,
                            plim_put put, void *ud, plim_err *err)
@@ -258,10 +255,7 @@ static plim_status batches_csv(plim_page *p, const void *subject, plim_err *err)
     return plim_rows_csv(p, &r, err);
 }
 
-static const plim_model_info *batches_model(const void *subject, uint32_t i)
-{
-    return i ? NULL : ((const plim_batches *)subject)->model;
-}
+PLIM_ONE_MODEL(batches_model, plim_batches)
 
 plim_status plim_batches_print(const plim_batches *b, plim_render r, const plim_style *st,
                                plim_put put, void *ud, plim_err *err)
@@ -319,10 +313,7 @@ static plim_status segments_csv(plim_page *p, const void *subject, plim_err *err
     return plim_rows_csv(p, &r, err);
 }
 
-static const plim_model_info *segments_model(const void *subject, uint32_t i)
-{
-    return i ? NULL : ((const plim_segments *)subject)->model;
-}
+PLIM_ONE_MODEL(segments_model, plim_segments)
 
 plim_status plim_segments_print(const plim_segments *s, plim_render r, const plim_style *st,
                                 plim_put put, void *ud, plim_err *err)

@@ -172,10 +172,7 @@ static plim_status serve_csv(plim_page *p, const void *subject, plim_err *err)
     return plim_rows_csv(p, &r, err);
 }
 
-static const plim_model_info *serve_model(const void *subject, uint32_t i)
-{
-    return i ? NULL : ((const plim_serve *)subject)->model;
-}
+PLIM_ONE_MODEL(serve_model, plim_serve)
 
 plim_status plim_serve_print(const plim_serve *s, plim_render r, const plim_style *st,
                              plim_put put, void *ud, plim_err *err)
@@ -240,10 +237,7 @@ static plim_status served_csv(plim_page *p, const void *subject, plim_err *err)
     return plim_rows_csv(p, &r, err);
 }
 
-static const plim_model_info *served_model(const void *subject, uint32_t i)
-{
-    return i ? NULL : ((const plim_serve_fit *)subject)->model;
-}
+PLIM_ONE_MODEL(served_model, plim_serve_fit)
 
 plim_status plim_serve_fit_print(const plim_serve_fit *f, plim_render r, const plim_style *st,
                                  plim_put put, void *ud, plim_err *err)

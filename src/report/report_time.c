@@ -91,10 +91,7 @@ static plim_status times_csv(plim_page *p, const void *subject, plim_err *err)
     return plim_rows_csv(p, &r, err);
 }
 
-static const plim_model_info *times_model(const void *subject, uint32_t i)
-{
-    return i ? NULL : ((const plim_times *)subject)->model;
-}
+PLIM_ONE_MODEL(times_model, plim_times)
 
 plim_status plim_times_print(const plim_times *t, plim_render r, const plim_style *st,
                              plim_put put, void *ud, plim_err *err)
