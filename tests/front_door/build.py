@@ -13,6 +13,9 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/run"))
+from problems import check, problems  # noqa: E402
+
 BUILD = pathlib.Path(sys.argv[1])
 CMAKE = """#!/bin/sh
 echo "cmake $*" >"${0%/*}/asked"
@@ -35,16 +38,6 @@ printf '%s\\n' '../x.c:1:2: warning: a \\ and   spaces' '    1 |   %s' >&2
 printf 'no newline'
 exit 3
 """
-bad = 0
-
-
-def check(what, good, more=""):
-    global bad
-    if not good:
-        bad += 1
-        print(f"not so: {what}: {more}")
-
-
 def build(folder, says, terminal=False, **environ):
     """(exit status, output)"""
     (folder / "says").write_text(says)
@@ -106,5 +99,5 @@ with tempfile.TemporaryDirectory() as name:
     progress(pathlib.Path(name))
 if (BUILD / "build.ninja").exists() and shutil.which("ninja"):
     targets()
-print(f"{bad} problems")
-sys.exit(bad > 0)
+print(f"{len(problems)} problems")
+sys.exit(len(problems) > 0)

@@ -13,8 +13,10 @@ import sys
 import tarfile
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests/run")]
 import dist  # noqa: E402
+from problems import check, problems  # noqa: E402
 
 # Debian has replaced its own files of the package; the archive of the source is there.
 APT = """#!/bin/sh
@@ -30,16 +32,6 @@ echo "Err:1 http://debian.example trixie InRelease"
 echo "E: Failed to fetch http://debian.example/InRelease  Could not resolve host" >&2
 exit 100
 """
-bad = 0
-
-
-def check(what, good, more=""):
-    global bad
-    if not good:
-        bad += 1
-        print(f"not so: {what}: {more}")
-
-
 def ending(call, *arguments):
     """With what it ends the program; '': it does not."""
     try:
@@ -99,5 +91,5 @@ with tempfile.TemporaryDirectory() as name:
     os.environ["PATH"] = f"{folder}:{os.environ['PATH']}"
     zlib(folder, tools)
     wheels(folder, tools)
-print(f"{bad} problems")
-sys.exit(bad > 0)
+print(f"{len(problems)} problems")
+sys.exit(len(problems) > 0)
