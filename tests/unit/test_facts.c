@@ -34,17 +34,23 @@ static const plim_gpu *card(const char *name)
 }
 
 /* PLIM_ERANGE if the model does not take the size, or ended early. */
-static plim_status make_tape(const plim_job *job, int64_t size, plim_arena *a, plim_tape *t)
+static plim_status make_run(const plim_job *job, int64_t size, plim_arena *a, plim_tape *t,
+                            plim_step_info *info)
 {
     plim_graph g;
-    plim_step_info info;
     plim_err err = PLIM_ERR_INIT;
     plim_tape_init(t, a);
     plim_status st = plim_job_graph(job, size, a, &g, &err);
-    st = st ? st : plim_job_tape(job, &g, a, t, &info, &err);
+    st = st ? st : plim_job_tape(job, &g, a, t, info, &err);
     if (st && st != PLIM_ERANGE)
         fail_msg("%s", err.msg);
     return st;
+}
+
+static plim_status make_tape(const plim_job *job, int64_t size, plim_arena *a, plim_tape *t)
+{
+    plim_step_info info;
+    return make_run(job, size, a, t, &info);
 }
 
 static bool same_run(const plim_sim *x, const plim_sim *y)
@@ -216,17 +222,14 @@ static int put_text(void *to, const char *text, size_t n)
 
 static void tell_run(plim_job *job, const plim_gpu *gpu, told_run *out)
 {
-    plim_graph g;
     plim_tape t;
     plim_step_info info;
     plim_err err = PLIM_ERR_INIT;
     plim_job_use_card(job, gpu);
     out->world = job->step.world;
     plim_buf_init(&out->text, &out->arena);
-    plim_status st = plim_job_graph(job, 0, &out->arena, &g, &err);
-    st = st ? st : plim_job_tape(job, &g, &out->arena, &t, &info, &err);
-    st = st ? st : plim_tape_write(&t, put_text, &out->text, &err);
-    if (st)
+    if (make_run(job, 0, &out->arena, &t, &info) ||
+        plim_tape_write(&t, put_text, &out->text, &err))
         fail_msg("%s: %s", gpu->name, err.msg);
     out->asked = info.asked;
 }
