@@ -285,14 +285,9 @@ OPT("explain", "batch|segments|time", PLIM_USE_EXPLAIN, take_word, offsetof(plim
  "instead of the estimate, show: batch (how memory grows with the batch), segments "
  "(the peak for each number of checkpointed segments), time (the ops that take the time of "
  "a step)")
-OPT("json", NULL, PLIM_USE_JSON, take_render, 0, PLIM_JSON,
- "print JSON, sizes in bytes")
+{.take = take_render}, /* one for each rendering */
 OPT("json", "[=gpustat]", PLIM_USE_TOP, take_json_form, 0, 0,
  "print JSON, sizes in bytes; with =gpustat what 'gpustat --json' prints")
-OPT("csv", NULL, PLIM_USE_CSV, take_render, 0, PLIM_CSV,
- "print comma-separated values, sizes in bytes")
-OPT("svg", NULL, PLIM_USE_SVG, take_render, 0, PLIM_SVG,
- "print a picture, as SVG")
 OPT("si", NULL, TEXT, take_bool, STYLE(si), 1,
  "use GB, MB, KB (1000) instead of GiB, MiB, KiB (1024)")
 OPT("top", "N", PLIM_USE_LIVE, take_int, STYLE(top), 1,
@@ -400,6 +395,29 @@ static void opt_add_setting(opt_list *l, const plim_setting_info *s, bool mine)
     }
 }
 
+/* Which commands have a rendering. */
+static unsigned rendering_uses(const plim_rendering_info *r)
+{
+    switch (r->render) {
+    case PLIM_TEXT: return 0; /* where no other is chosen */
+    case PLIM_JSON: return PLIM_USE_JSON;
+    case PLIM_CSV: return PLIM_USE_CSV;
+    case PLIM_SVG: return PLIM_USE_SVG;
+    default: return r->with_text ? TEXT : 0;
+    }
+}
+
+static void opt_add_renderings(opt_list *l, unsigned uses)
+{
+    plim_rendering_info r = PLIM_RENDERING_INFO_INIT;
+    for (uint32_t i = 0; plim_rendering_at(i, &r); i++)
+        opt_push(l, (plim_opt){.name = r.key,
+                               .doc = r.doc,
+                               .take = take_render,
+                               .value = (int)r.render,
+                               .mine = (rendering_uses(&r) & uses) != 0});
+}
+
 /* Lists the settings, group by group, then the program's own options. */
 static void opt_list_all(opt_list *l, const char *command, unsigned uses)
 {
@@ -413,6 +431,10 @@ static void opt_list_all(opt_list *l, const char *command, unsigned uses)
         opt_add_setting(l, &s, opt_listed(s.commands, command));
     }
     for (size_t i = 0; i < sizeof opt_table / sizeof *opt_table; i++) {
+        if (!opt_table[i].doc) {
+            opt_add_renderings(l, uses);
+            continue;
+        }
         plim_opt *o = opt_push(l, opt_table[i]);
         if (o)
             o->mine = (o->uses & uses) != 0;

@@ -1532,12 +1532,28 @@ typedef struct plim_style {
         sizeof(plim_style), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                   \
     }
 
+/* Of src/report/renderings.def, by tools/figures.py. */
 typedef enum plim_render {
     PLIM_TEXT = 0, /* tables for a terminal, in UTF-8 or, with style.ascii, ASCII */
-    PLIM_JSON = 1, /* docs/json.md; sizes in bytes */
-    PLIM_CSV = 2,  /* RFC 4180; sizes in bytes */
-    PLIM_SVG = 3   /* a picture, complete in itself */
+    PLIM_JSON = 1, /* JSON, sizes in bytes */
+    PLIM_CSV = 2,  /* comma-separated values, sizes in bytes */
+    PLIM_SVG = 3   /* a picture, as SVG */
 } plim_render;
+
+/* A rendering, as a program offers it. */
+typedef struct plim_rendering_info {
+    size_t size; /* set by PLIM_RENDERING_INFO_INIT */
+    plim_render render;
+    const char *key; /* "json", for an option --json */
+    const char *doc; /* a line about it */
+    bool with_text;  /* every report that has text has it */
+} plim_rendering_info;
+#define PLIM_RENDERING_INFO_INIT                                                              \
+    {                                                                                         \
+        sizeof(plim_rendering_info), PLIM_TEXT, 0, 0, 0                                       \
+    }
+/* The i-th rendering; false past the last. */
+PLIM_API bool plim_rendering_at(uint32_t i, plim_rendering_info *out);
 
 /* Each of these renders a result, for bindings as PLIM_JSON, and passes the whole text to `put` at once; on failure
  * nothing is passed.  st NULL: the default style.  PLIM_EUNSUPPORTED: the report has no such

@@ -10,6 +10,8 @@ Reads src/answers/*.def, which src/report/figures.h describes, and compares with
  * python/plimsoll/_records.py: the classes, likewise of a .def;
  * docs/json.md: the tables, likewise of an answer or an object.
 
+Reads src/report/renderings.def, too: plim_render in plimsoll.h, and Render in python/plimsoll/_library.py.
+
 A figure without a line of doc, or a number without a unit, is an error.
 """
 import keyword
@@ -236,9 +238,30 @@ def c_struct(name):
     return "\n".join(out + [f"}} plim_{name};"]) + "\n"
 
 
+def renderings():
+    """The constants and what they are."""
+    rows = statements((ROOT / "src/report/renderings.def").read_text(encoding="utf-8"))
+    return [(args[0][0], text_of(args[3])) for _, args in rows]
+
+
+def render_enum():
+    rows = renderings()
+    lines = [f"    PLIM_{name} = {i}{',' if i + 1 < len(rows) else ''}" for i, (name, _) in enumerate(rows)]
+    wide = max(map(len, lines))
+    body = "\n".join(f"{line:{wide}} /* {what} */" for line, (_, what) in zip(lines, rows))
+    return f"typedef enum plim_render {{\n{body}\n}} plim_render;\n"
+
+
+def library(text):
+    """The class Render of _library.py."""
+    names = [name for name, _ in renderings()]
+    return re.sub(r"(class Render:\n.*\n    ).*\n", lambda m: f"{m[1]}{', '.join(names)} = range({len(names)})\n", text)
+
+
 def header(text):
     def structs(m):
         return m[1] + "\n".join(c_struct(name) for name in m[2].split()) + m[3]
+    text = re.sub(r"typedef enum plim_render \{\n.*?\} plim_render;\n", lambda m: render_enum(), text, flags=re.S)
     return re.sub(r"(/\* figures: ([\w ]+) \*/\n/\* clang-format off \*/\n).*?(/\* clang-format on \*/\n/\* end of figures \*/\n)",
                   structs, text, flags=re.S)
 
@@ -313,12 +336,13 @@ def page(text):
 
 # ---- all of them ----------------------------------------------------------------------------
 
-FILES = {"include/plimsoll.h": header, "python/plimsoll/_records.py": records, "docs/json.md": page}
+FILES = {"include/plimsoll.h": header, "python/plimsoll/_records.py": records, "docs/json.md": page,
+         "python/plimsoll/_library.py": library}
 
 
 def missing(path, text):
     """Objects that have no place in a file."""
-    if path.endswith(".py"):
+    if path.endswith("_records.py"):
         named = set(re.findall(r"^# figures: (\w+)$", text, re.M))
         yield from (f"the classes of '{file}'" for file in {o.file for o in OBJECTS.values()} - named)
     if path.endswith(".md"):

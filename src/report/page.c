@@ -79,6 +79,16 @@ plim_str plim_page_clean(plim_page *p, const char *z)
     return (plim_str){out, plim_utf8_clean(out, in.n)};
 }
 
+const char *plim_page_format(plim_page *p, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    plim_str s = plim_arena_vprintf(&p->arena, fmt, ap);
+    va_end(ap);
+    p->buf.bad |= !s.p;
+    return s.p ? s.p : "";
+}
+
 /* The length in bytes of the character at i of clean text. */
 static size_t page_char(plim_str s, size_t i)
 {
@@ -172,12 +182,9 @@ static plim_str flow_trim(plim_str s) /* lines do not end in spaces */
     return s;
 }
 
-void plim_flow_add(plim_flow *f, plim_str s)
+void plim_flow_room(plim_flow *f, uint32_t wide)
 {
-    s = flow_trim(s);
-    uint32_t wide = plim_text_width(s), gap = plim_text_width(plim_str_of(f->gap));
-    if (!s.n)
-        return;
+    uint32_t gap = plim_text_width(plim_str_of(f->gap));
     if (f->led) {
         f->led = false;
     } else if (f->column > f->indent && f->column + gap + wide <= f->page->width) {
@@ -186,6 +193,11 @@ void plim_flow_add(plim_flow *f, plim_str s)
     } else {
         flow_line(f);
     }
+}
+
+void plim_flow_put(plim_flow *f, plim_str s)
+{
+    uint32_t wide = plim_text_width(s);
     while (f->column + wide > f->page->width) { /* splits text longer than a line */
         plim_str part = page_head(s, f->page->width - f->column);
         plim_buf_add(&f->page->buf, flow_trim(part));
@@ -196,6 +208,27 @@ void plim_flow_add(plim_flow *f, plim_str s)
     }
     plim_buf_add(&f->page->buf, s);
     f->column += wide;
+}
+
+void plim_flow_add(plim_flow *f, plim_str s)
+{
+    s = flow_trim(s);
+    if (!s.n)
+        return;
+    plim_flow_room(f, plim_text_width(s));
+    plim_flow_put(f, s);
+}
+
+void plim_flow_words(plim_flow *f, plim_str s)
+{
+    for (size_t i = 0; i < s.n;) {
+        size_t from = i;
+        while (i < s.n && s.p[i] != ' ')
+            i++;
+        plim_flow_add(f, (plim_str){s.p + from, i - from});
+        while (i < s.n && s.p[i] == ' ')
+            i++;
+    }
 }
 
 void plim_flow_printf(plim_flow *f, const char *fmt, ...)
@@ -227,15 +260,7 @@ void plim_flow_end(plim_flow *f)
 void plim_page_wrap(plim_page *p, const char *text, uint32_t indent)
 {
     plim_flow f = plim_flow_open(p, " ", indent);
-    plim_str s = plim_page_clean(p, text);
-    for (size_t i = 0; i < s.n;) {
-        size_t from = i;
-        while (i < s.n && s.p[i] != ' ')
-            i++;
-        plim_flow_add(&f, (plim_str){s.p + from, i - from});
-        while (i < s.n && s.p[i] == ' ')
-            i++;
-    }
+    plim_flow_words(&f, plim_page_clean(p, text));
     plim_flow_end(&f);
 }
 
@@ -302,82 +327,4 @@ void plim_report_paragraph(plim_page *p, plim_paint paint, const char *text)
     plim_page_paint(p, paint);
     plim_page_wrap(p, text, 0);
     plim_page_paint(p, PLIM_PAINT_PLAIN);
-}
-
-void plim_report_model_line(plim_page *p, const plim_model_info *m)
-{
-    plim_flow f = plim_flow_open(p, plim_page_glyph(p, " \xc2\xb7 ", " | "), 0);
-    plim_page_paint(p, PLIM_PAINT_BOLD);
-    plim_flow_add(&f, plim_page_clean(p, m->name));
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
-    plim_flow_printf(
-        &f, m->packed_weights ? "%s parameters, %s of them quantized" : "%s parameters",
-        plim_fmt_metric(plim_sat_add(m->parameters, m->packed_weights)).s,
-        plim_fmt_metric(m->packed_weights).s);
-    if (m->format && *m->format)
-        plim_flow_printf(&f, "%s", m->format);
-    plim_flow_end(&f);
-}
-
-static const char *note_of(const plim_model_info *m) { return m->note ? m->note : ""; }
-
-/* What the notes of the models say: once where it is the same, else each with the name of its model. */
-static plim_str join_notes(plim_page *p, const plim_report *report, const void *subject)
-{
-    const plim_model_info *m, *first = report->model ? report->model(subject, 0) : NULL;
-    bool same = true;
-    plim_buf b;
-    plim_buf_init(&b, &p->arena);
-    for (uint32_t i = 1; first && (m = report->model(subject, i)); i++)
-        same = same && !strcmp(note_of(m), note_of(first));
-    if (first && same)
-        plim_buf_puts(&b, note_of(first));
-    for (uint32_t i = 0; first && !same && (m = report->model(subject, i)); i++)
-        if (*note_of(m))
-            plim_buf_printf(&b, "%s%s: %s", b.n ? "; " : "", m->name, note_of(m));
-    p->buf.bad |= b.bad;
-    return plim_buf_str(&b);
-}
-
-/* Not even --quiet is without it. */
-static void write_note(plim_page *p)
-{
-    if (p->note.n && p->style.quiet)
-        plim_buf_printf(&p->buf, "note " PLIM_STR_FMT "\n", PLIM_STR_ARG(p->note));
-    else
-        plim_report_paragraph(p, PLIM_PAINT_WARN, p->note.p);
-}
-
-plim_status plim_report_print(const plim_report *report, const void *subject, plim_render how,
-                              const plim_style *st, plim_put put, void *ud, plim_err *err)
-{
-    static const char *const names[] = {
-        [PLIM_TEXT] = "text", [PLIM_JSON] = "JSON", [PLIM_CSV] = "CSV", [PLIM_SVG] = "SVG"};
-    const plim_report_fn fns[] = {[PLIM_TEXT] = report->text,
-                                  [PLIM_JSON] = report->json,
-                                  [PLIM_CSV] = report->csv,
-                                  [PLIM_SVG] = report->svg};
-    plim_page p;
-    if (!subject)
-        return plim_fail(err, PLIM_EUSAGE, 0, "'%s': the result to print is NULL",
-                         report->name);
-    PLIM_REQUIRE(put, err);
-    if (st && st->size <= sizeof st->size)
-        return plim_fail(err, PLIM_EUSAGE, 0,
-                         "the size of the style is %zu: initialize it with PLIM_STYLE_INIT",
-                         st->size);
-    if ((size_t)how >= PLIM_COUNT(fns))
-        return plim_fail(err, PLIM_EUSAGE, 0, "rendering %d is not in 0..%d", (int)how,
-                         (int)PLIM_COUNT(fns) - 1);
-    if (!fns[how])
-        return plim_fail(err, PLIM_EUNSUPPORTED, 0, "'%s' has no %s rendering", report->name,
-                         names[how]);
-    plim_page_open(&p, st);
-    if (how == PLIM_JSON || how == PLIM_CSV) /* which only grow at the end, and may be long */
-        plim_buf_put(&p.buf, put, ud);
-    p.note = join_notes(&p, report, subject);
-    plim_status done = fns[how](&p, subject, err);
-    if (!done && how == PLIM_TEXT)
-        write_note(&p);
-    return plim_page_send(&p, done, put, ud, err);
 }

@@ -26,6 +26,9 @@ typedef struct plim_page {
     bool unknowns;    /* a cell is "-", which a note must explain */
     uint64_t scale;   /* the largest figure: others have its unit; 0: each has its own */
     plim_str note; /* what is left out of the answer: a last column of CSV; empty: nothing */
+    struct plim_block *first, *last; /* of the report: blocks.h */
+    bool apart;                      /* the next has an empty line before it */
+    bool has_quiet;                  /* some are shown with style.quiet, the others are not */
 } plim_page;
 
 enum { PLIM_PAGE_LEAST = 40, PLIM_PAGE_MOST = 1000 }; /* bounds of the width */
@@ -61,6 +64,8 @@ static inline const char *plim_page_glyph(const plim_page *p, const char *utf8,
 /* A copy that is safe on a terminal: control and format characters and invalid
  * UTF-8 become '?', line ends and tabs become spaces.  NULL is "". */
 plim_str plim_page_clean(plim_page *p, const char *z);
+/* The text that the arguments make; "" where memory ends. */
+const char *plim_page_format(plim_page *p, const char *fmt, ...) PLIM_PRINTF(2, 3);
 /* Shortens text to `columns`, with an ellipsis at the end or (`head`, for paths) at
  * the beginning. */
 plim_str plim_page_cut(plim_page *p, plim_str clean, uint32_t columns, bool head);
@@ -78,6 +83,9 @@ typedef struct plim_flow {
 plim_flow plim_flow_open(plim_page *p, const char *gap, uint32_t indent);
 /* Prints `lead`, after which the pieces follow, and below which other lines begin. */
 plim_flow plim_flow_lead(plim_page *p, const char *gap, const char *lead);
+void plim_flow_room(plim_flow *f, uint32_t columns); /* a gap, or a new line, before so many */
+void plim_flow_put(plim_flow *f, plim_str clean); /* without a gap; splits what is too long */
+void plim_flow_words(plim_flow *f, plim_str clean);
 void plim_flow_add(plim_flow *f, plim_str clean);
 void plim_flow_printf(plim_flow *f, const char *fmt, ...) PLIM_PRINTF(2, 3); /* cleaned */
 void plim_flow_end(plim_flow *f);                                     /* ends the last line */
@@ -258,6 +266,15 @@ plim_status plim_rows_order(plim_page *p, plim_rows *r, const plim_order *orders
 #define PLIM_PRICE_SHOWN "price_usd," PLIM_PRICE_PER
 plim_cell plim_report_price_per(int usd, double samples_per_s);
 
+/* The columns that a rendering shows: those that `only` names, else the default ones. */
+typedef struct plim_pick {
+    const plim_column *column[PLIM_COLUMNS_MAX];
+    size_t n;
+} plim_pick;
+/* PLIM_EUSAGE: `only` names an unknown column. */
+plim_status plim_rows_pick(const plim_rows *r, uint8_t in, plim_pick *pick, plim_err *err);
+plim_align plim_column_align(const plim_column *c);
+
 /* PLIM_EUSAGE: `only` names an unknown column. */
 plim_status plim_rows_text(plim_page *p, const plim_rows *r, uint32_t indent, plim_err *err);
 plim_status plim_rows_csv(plim_page *p, const plim_rows *r, plim_err *err);
@@ -283,10 +300,11 @@ plim_rows plim_phase_rows(const plim_phase_row *rows, uint32_t n);
 
 /* ---- shared by several reports ------------------------------------------- */
 
-/* The renderings of a report; NULL: it has no such rendering. */
+/* Adds the blocks of a report, or writes its renderings; NULL: it has no such rendering. */
 typedef plim_status (*plim_report_fn)(plim_page *p, const void *subject, plim_err *err);
 typedef struct plim_report {
     const char *name;
+    plim_report_fn build; /* NULL: text, json, csv and svg */
     plim_report_fn text, json, csv, svg;
     /* The i-th model that the report is about, NULL past the last; none: it is about no model.
      * What a model's note says is left out or changed follows the text, whatever that is. */

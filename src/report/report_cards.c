@@ -1,4 +1,5 @@
 /* report_cards.c -- the same run on many cards. */
+#include "report/blocks.h"
 #include "report/figures.h"
 
 plim_cell plim_report_price_per(int usd, double samples_per_s)
@@ -55,61 +56,53 @@ static void card_notes(plim_page *p, const plim_cards *c, uint64_t shown)
         unknown |= c->cards[i]->fits != PLIM_FITS_NO && !c->cards[i]->context_known;
     }
     uint64_t others = c->n_cards - shown;
-    if (others)
-        plim_buf_printf(&p->buf, "%sit does not fit on %" PRIu64 " %scard%s\n",
-                        shown ? "\n" : "", others, shown ? "other " : "",
-                        others > 1 ? "s" : "");
+    if (others) {
+        plim_apart(p);
+        plim_line(p, " ", 0);
+        plim_say(p, "it does not fit on %" PRIu64 " %scard%s", others, shown ? "other " : "",
+                 others > 1 ? "s" : "");
+    }
     if (!shown)
         return;
-    plim_page_puts(p, "\n");
-    plim_page_paint(p, PLIM_PAINT_DIM);
-    plim_page_wrap(p,
+    plim_apart(p);
+    plim_paragraph(p, PLIM_PAINT_DIM,
                    "margin: what the card has beyond the memory that the run needs, at the "
                    "upper bounds; step and samples/s: an estimate",
                    0);
-    plim_page_wrap(p,
+    plim_paragraph(p, PLIM_PAINT_DIM,
                    unknown
                        ? "maybe: at the lower bounds only, or the CUDA context size of the "
                          "card is unknown"
-                       : "",
+                       : NULL,
                    0);
-    plim_page_wrap(
-        p, marketed ? "~ estimated from the marketed size, not reported by a driver" : "", 0);
-    plim_page_wrap(p, p->unknowns ? "- unknown" : "", 0);
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
+    plim_paragraph(
+        p, PLIM_PAINT_DIM,
+        marketed ? "~ estimated from the marketed size, not reported by a driver" : NULL, 0);
+    plim_if_unknown(p, "- unknown");
 }
 
-static plim_status cards_text(plim_page *p, const void *subject, plim_err *err)
+static plim_status cards_build(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_cards *c = subject;
-    plim_rows r;
+    plim_rows r, all;
     plim_status st = card_rows(p, c, &r, err);
-    if (!st && !keep_fitting(p, &r))
-        st = plim_oom(err);
-    if (!st && !p->style.quiet) {
-        plim_report_model_line(p, c->model);
-        plim_page_puts(p, "\n");
+    if (st)
+        return st;
+    all = r;
+    plim_data(p, "plimsoll/cards/1", plim_cards_figures, c, &all, 1);
+    all.only = NULL; /* which is for people */
+    plim_sheet(p, all);
+    if (!keep_fitting(p, &r))
+        return plim_oom(err);
+    plim_report_model_line(p, c->model);
+    p->apart = !p->style.quiet;
+    p->has_quiet = true;
+    if (r.n) {
+        plim_table(p, r, 0);
+        plim_in_quiet(p);
     }
-    if (!st && r.n)
-        st = plim_rows_text(p, &r, 0, err);
-    if (!st && !p->style.quiet)
-        card_notes(p, c, r.n);
-    return st;
-}
-
-static plim_status cards_json(plim_page *p, const void *subject, plim_err *err)
-{
-    plim_rows own[2] = {{0}};
-    plim_status st = card_rows(p, subject, &own[0], err);
-    return st ? st : plim_report_json(p, "plimsoll/cards/1", plim_cards_figures, subject, own);
-}
-
-static plim_status cards_csv(plim_page *p, const void *subject, plim_err *err)
-{
-    plim_rows r;
-    plim_status st = card_rows(p, subject, &r, err);
-    r.only = NULL; /* which is for text */
-    return st ? st : plim_rows_csv(p, &r, err);
+    card_notes(p, c, r.n);
+    return PLIM_OK;
 }
 
 PLIM_ONE_MODEL(cards_model, plim_cards)
@@ -117,10 +110,7 @@ PLIM_ONE_MODEL(cards_model, plim_cards)
 plim_status plim_cards_print(const plim_cards *c, plim_render r, const plim_style *st,
                              plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {.name = "cards",
-                                       .model = cards_model,
-                                       .text = cards_text,
-                                       .json = cards_json,
-                                       .csv = cards_csv};
+    static const plim_report report = {
+        .name = "cards", .model = cards_model, .build = cards_build};
     return plim_report_print(&report, c, r, st, put, ud, err);
 }

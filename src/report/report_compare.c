@@ -2,6 +2,7 @@
 #include <limits.h>
 #include <math.h>
 
+#include "report/blocks.h"
 #include "report/figures.h"
 #include "report/svg.h"
 #include "torch/torch.h"
@@ -39,46 +40,18 @@ static plim_rows compare_rows(const plim_compare *list)
     return PLIM_FIGURE_ROWS(compared, list->models, list->n_models);
 }
 
-static plim_status compare_text(plim_page *p, const void *subject, plim_err *err)
+static void compare_notes(plim_page *p, bool card)
 {
-    const plim_compare *list = subject;
-    plim_rows r = compare_rows(list);
-    bool card = list->models[0]->fits != PLIM_FITS_NO_CARD;
-    r.hidden = card ? NULL : "time_usual_ms,fits";
-    if (!p->style.quiet) {
-        plim_report_settings_line(p, list->models, list->n_models);
-        plim_page_puts(p, "\n");
-    }
-    plim_status st = plim_rows_text(p, &r, 0, err);
-    if (st || p->style.quiet)
-        return st;
-    plim_page_puts(p, "\n");
-    plim_page_paint(p, PLIM_PAINT_DIM);
-    plim_page_wrap(
-        p,
+    plim_apart(p);
+    plim_paragraph(
+        p, PLIM_PAINT_DIM,
         "MACs: of the forward pass of one sample; saved: activations that autograd "
         "keeps for backward; peak: allocated, as torch.cuda.max_memory_allocated(); "
         "top-1: published, on ImageNet",
         0);
-    if (card)
-        plim_page_wrap(p, "step: the time of a step on the card, an estimate", 0);
-    plim_report_unknowns(p);
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
-    return PLIM_OK;
-}
-
-static plim_status compare_json(plim_page *p, const void *subject, plim_err *err)
-{
-    (void)err;
-    plim_compare all = *(const plim_compare *)subject;
-    all.note = p->note.p;
-    return plim_report_json(p, "plimsoll/compare/1", plim_compare_figures, &all, NULL);
-}
-
-static plim_status compare_csv(plim_page *p, const void *subject, plim_err *err)
-{
-    const plim_rows r = compare_rows(subject);
-    return plim_rows_csv(p, &r, err);
+    plim_paragraph(p, PLIM_PAINT_DIM,
+                   card ? "step: the time of a step on the card, an estimate" : NULL, 0);
+    plim_if_unknown(p, "- unknown");
 }
 
 /* ---- the picture: accuracy against MACs, circles by parameters --------------------- */
@@ -352,6 +325,28 @@ static plim_status compare_svg(plim_page *p, const void *subject, plim_err *err)
     return PLIM_OK;
 }
 
+static plim_status compare_build(plim_page *p, const void *subject, plim_err *err)
+{
+    const plim_compare *list = subject;
+    plim_compare *data = PLIM_NEW(&p->arena, plim_compare);
+    bool card = list->models[0]->fits != PLIM_FITS_NO_CARD;
+    plim_rows r = compare_rows(list);
+    if (!data)
+        return plim_oom(err);
+    *data = *list;
+    data->note = p->note.p;
+    plim_report_settings_line(p, list->models, list->n_models);
+    plim_sheet(p, r);
+    r.hidden = card ? NULL : "time_usual_ms,fits";
+    p->apart = !p->style.quiet;
+    plim_table(p, r, 0);
+    plim_in_quiet(p);
+    compare_notes(p, card);
+    plim_data(p, "plimsoll/compare/1", plim_compare_figures, data, NULL, 0);
+    plim_picture(p, compare_svg, list);
+    return PLIM_OK;
+}
+
 static const plim_model_info *compare_model_at(const void *subject, uint32_t i)
 {
     const plim_compare *list = subject;
@@ -361,12 +356,8 @@ static const plim_model_info *compare_model_at(const void *subject, uint32_t i)
 plim_status plim_compare_print(const plim_estimate *const *list, uint32_t n, plim_render r,
                                const plim_style *st, plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {.name = "compare",
-                                       .model = compare_model_at,
-                                       .text = compare_text,
-                                       .json = compare_json,
-                                       .csv = compare_csv,
-                                       .svg = compare_svg};
+    static const plim_report report = {
+        .name = "compare", .model = compare_model_at, .build = compare_build};
     const plim_compare all = {list, n, NULL};
     bool whole = list && n;
     for (uint32_t i = 0; i < n && whole; i++)

@@ -1,5 +1,6 @@
 /* report_diff.c -- two runs side by side: figures, what is live at the peaks, where they part and
  * why. */
+#include "report/blocks.h"
 #include "report/figures.h"
 
 static const char *row_text(const plim_diff_row *r)
@@ -17,25 +18,22 @@ PLIM_GETTER(event_word, plim_diff_event, plim_cell_text(r->frees ? "free" : "all
 
 #include "answers/diff.def"
 
-/* ---- text ---------------------------------------------------------------------- */
+/* ---- blocks --------------------------------------------------------------------- */
 
 static void side_line(plim_page *p, const char *lead, const plim_diff_side *s)
 {
-    plim_flow f = plim_flow_lead(p, plim_page_glyph(p, " \xc2\xb7 ", " | "), lead);
-    plim_page_paint(p, PLIM_PAINT_BOLD);
-    plim_flow_add(&f, plim_page_clean(p, s->name));
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
-    plim_flow_add(&f, plim_str_of(s->format));
+    plim_line_lead(p, plim_dot(p), lead);
+    plim_say_as(p, PLIM_PAINT_BOLD, "%s", s->name);
+    plim_say(p, "%s", s->format);
     if (s->source)
-        plim_flow_printf(&f, "figures of %s", s->source);
+        plim_say(p, "figures of %s", s->source);
     else
-        plim_flow_printf(&f, "%s events", plim_fmt_count(s->events).s);
+        plim_say(p, "%s events", plim_fmt_count(s->events).s);
     if (s->phases_known && s->peak_step >= 0)
-        plim_flow_printf(&f, "peak in step %d, %s%s%s", s->peak_step,
-                         plim_phase_name(s->peak_phase), *s->peak_op ? ", " : "", s->peak_op);
+        plim_say(p, "peak in step %d, %s%s%s", s->peak_step, plim_phase_name(s->peak_phase),
+                 *s->peak_op ? ", " : "", s->peak_op);
     else if (*s->peak_op)
-        plim_flow_printf(&f, "peak at %s", s->peak_op);
-    plim_flow_end(&f);
+        plim_say(p, "peak at %s", s->peak_op);
 }
 
 /* The rows that differ, of rows with these first. */
@@ -54,152 +52,121 @@ static void counts_line(plim_page *p, const plim_diff *d)
         const char *says;
     } parts[] = {
         {d->resized, "of another size"}, {d->only_a, "only in A"}, {d->only_b, "only in B"}};
-    plim_flow f = plim_flow_open(p, plim_page_glyph(p, " \xc2\xb7 ", " | "), 0);
-    plim_page_puts(p, "\n");
-    plim_flow_printf(&f, "%s events are equal", plim_fmt_count(d->equal).s);
+    plim_apart(p);
+    plim_line(p, plim_dot(p), 0);
+    plim_say(p, "%s events are equal", plim_fmt_count(d->equal).s);
     for (size_t i = 0; i < PLIM_COUNT(parts); i++)
         if (parts[i].n)
-            plim_flow_printf(&f, "%s %s", plim_fmt_count(parts[i].n).s, parts[i].says);
-    plim_flow_end(&f);
+            plim_say(p, "%s %s", plim_fmt_count(parts[i].n).s, parts[i].says);
 }
 
 /* "A  allocates 9.00 MiB for 'fc.out' (activation) in step 0, forward, fc". */
 static void event_line(plim_page *p, const char *lead, const plim_diff_event *e)
 {
-    plim_flow f = plim_flow_lead(p, " ", lead);
+    plim_line_lead(p, " ", lead);
     if (!e) {
-        plim_flow_printf(&f, "has ended");
-        plim_flow_end(&f);
+        plim_say(p, "has ended");
         return;
     }
     bool lines = !strcmp(e->category, "unknown");
-    plim_flow_printf(&f, "event %s:", plim_fmt_count(e->index).s);
-    plim_flow_printf(&f, e->frees ? "frees %s" : "allocates %s",
-                     plim_fmt_bytes(e->bytes, p->style.si).s);
+    plim_say(p, "event %s:", plim_fmt_count(e->index).s);
+    plim_say(p, e->frees ? "frees %s" : "allocates %s",
+             plim_fmt_bytes(e->bytes, p->style.si).s);
     if (*e->name && !lines)
-        plim_flow_printf(&f, e->frees ? "of '%s' (%s)" : "for '%s' (%s)", e->name,
-                         e->category);
+        plim_say(p, e->frees ? "of '%s' (%s)" : "for '%s' (%s)", e->name, e->category);
     if (e->phase_known && e->step >= 0)
-        plim_flow_printf(&f, "in step %d, %s%s%s", e->step, plim_phase_name(e->phase),
-                         *e->where ? ", " : "", e->where);
+        plim_say(p, "in step %d, %s%s%s", e->step, plim_phase_name(e->phase),
+                 *e->where ? ", " : "", e->where);
     else if (e->phase_known)
-        plim_flow_printf(&f, "before the first step");
+        plim_say(p, "before the first step");
     else if (*e->where)
-        plim_flow_printf(&f, e->frees ? "allocated at %s" : "at %s", e->where);
-    plim_flow_end(&f);
+        plim_say(p, e->frees ? "allocated at %s" : "at %s", e->where);
 }
 
 static void parting_text(plim_page *p, const plim_diff *d)
 {
     if (!d->parts)
         return;
-    plim_page_puts(p, "\nFirst difference\n");
+    plim_apart(p);
+    plim_heading(p, PLIM_PAINT_PLAIN, "First difference");
     event_line(p, "  A  ", d->first_a);
     event_line(p, "  B  ", d->first_b);
     if (d->last) {
-        plim_page_paint(p, PLIM_PAINT_DIM);
-        plim_page_puts(p, "  before it, in both:\n");
+        plim_paragraph(p, PLIM_PAINT_DIM, "before it, in both:", 2);
         event_line(p, "     ", d->last);
-        plim_page_paint(p, PLIM_PAINT_PLAIN);
+        plim_block_paint(p, PLIM_PAINT_DIM);
     }
 }
 
 static void causes_text(plim_page *p, const plim_diff *d)
 {
-    if (d->n_causes)
-        plim_page_puts(p, d->n_causes == 1 ? "\nLikely cause\n" : "\nLikely causes\n");
-    else if (d->parts)
-        plim_page_puts(p, "\nThe cause is not known.\n");
+    if (d->n_causes) {
+        plim_apart(p);
+        plim_heading(p, PLIM_PAINT_PLAIN, d->n_causes == 1 ? "Likely cause" : "Likely causes");
+    } else if (d->parts) {
+        plim_paragraph_apart(p, PLIM_PAINT_PLAIN, "The cause is not known.");
+    }
     for (uint32_t i = 0; i < d->n_causes; i++)
-        plim_page_wrap(p, d->causes[i]->text, 2);
+        plim_paragraph(p, PLIM_PAINT_PLAIN, d->causes[i]->text, 2);
 }
 
-static plim_status peak_tables(plim_page *p, const plim_diff *d, plim_err *err)
+static void peak_tables(plim_page *p, const plim_diff *d)
 {
     uint32_t modules = count_differing(d->modules, d->n_modules);
     uint32_t tensors = count_differing(d->tensors, d->n_tensors);
     bool told = d->n_categories > 1 ||
                 (d->n_categories && strcmp(d->categories[0]->category, "unknown") != 0);
-    plim_rows all = PLIM_FIGURE_ROWS(diff_category, d->categories, d->n_categories);
-    plim_status st = PLIM_OK;
     plim_rows differing = PLIM_FIGURE_ROWS(diff_module, d->modules, modules);
     differing.hidden = told ? "line" : "name";
-    if (!told) /* two recordings */
-        return plim_report_table(p, "Lines that differ, at the peak", differing, err);
-    plim_page_puts(p, "\nAt the peak, by category\n");
-    st = plim_rows_text(p, &all, 2, err);
-    if (!st)
-        st = plim_report_table(p, "Modules that differ", differing, err);
-    if (!st)
-        st = plim_report_table(p, "Tensors that differ",
-                               PLIM_FIGURE_ROWS(diff_row, d->tensors, tensors), err);
-    return st;
-}
-
-static void verdict_text(plim_page *p, const plim_diff *d)
-{
-    plim_page_puts(p, "\n");
-    plim_page_paint(p, d->differs ? PLIM_PAINT_BAD : PLIM_PAINT_GOOD);
-    if (!d->events_known && !d->within)
-        plim_page_puts(p, d->differs ? "They differ by more than the log's rounding.\n"
-                                     : "They do not differ, as far as the log tells.\n");
-    else if (!d->parts && d->events_known)
-        plim_page_puts(p, "They do not differ.\n");
-    else if (!d->within)
-        plim_page_puts(p, "They differ.\n");
-    else
-        plim_buf_printf(&p->buf, "The peaks differ by %s than %s.\n",
-                        d->differs ? "more" : "no more", d->within);
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
-}
-
-static plim_status diff_text(plim_page *p, const void *subject, plim_err *err)
-{
-    const plim_diff *d = subject;
-    plim_rows figures = PLIM_FIGURE_ROWS(diff_figure, d->figures, d->n_figures);
-    if (p->style.quiet)
-        return plim_rows_text(p, &figures, 0, err);
-    side_line(p, "A  ", d->a);
-    side_line(p, "B  ", d->b);
-    plim_page_puts(p, "\n");
-    plim_status st = plim_rows_text(p, &figures, 0, err);
-    if (st)
-        return st;
-    if (!d->events_known) {
-        verdict_text(p, d);
-        plim_report_unknowns(p);
-        return PLIM_OK;
+    if (!told) { /* two recordings */
+        plim_table_titled(p, "Lines that differ, at the peak", differing);
+        return;
     }
-    counts_line(p, d);
-    st = peak_tables(p, d, err);
-    if (st)
-        return st;
-    parting_text(p, d);
-    causes_text(p, d);
-    verdict_text(p, d);
-    plim_report_unknowns(p);
-    return PLIM_OK;
+    plim_apart(p);
+    plim_heading(p, PLIM_PAINT_PLAIN, "At the peak, by category");
+    plim_table(p, PLIM_FIGURE_ROWS(diff_category, d->categories, d->n_categories), 2);
+    plim_table_titled(p, "Modules that differ", differing);
+    plim_table_titled(p, "Tensors that differ",
+                      PLIM_FIGURE_ROWS(diff_row, d->tensors, tensors));
 }
 
-/* ---- JSON and CSV ------------------------------------------------------------------ */
+static const char *verdict_of(plim_page *p, const plim_diff *d)
+{
+    if (!d->events_known && !d->within)
+        return d->differs ? "They differ by more than the log's rounding."
+                          : "They do not differ, as far as the log tells.";
+    if (!d->parts && d->events_known)
+        return "They do not differ.";
+    return !d->within ? "They differ."
+                      : plim_page_format(p, "The peaks differ by %s than %s.",
+                                         d->differs ? "more" : "no more", d->within);
+}
 
-static plim_status diff_json(plim_page *p, const void *subject, plim_err *err)
+static plim_status diff_build(plim_page *p, const void *subject, plim_err *err)
 {
     (void)err;
-    return plim_report_json(p, "plimsoll/diff/1", plim_diff_figures, subject, NULL);
-}
-
-static plim_status diff_csv(plim_page *p, const void *subject, plim_err *err)
-{
     const plim_diff *d = subject;
-    const plim_rows tensors = PLIM_FIGURE_ROWS(diff_row, d->tensors, d->n_tensors);
-    return plim_rows_csv(p, &tensors, err);
+    side_line(p, "A  ", d->a);
+    side_line(p, "B  ", d->b);
+    p->apart = !p->style.quiet;
+    plim_table(p, PLIM_FIGURE_ROWS(diff_figure, d->figures, d->n_figures), 0);
+    plim_in_quiet(p);
+    if (d->events_known) {
+        counts_line(p, d);
+        peak_tables(p, d);
+        parting_text(p, d);
+        causes_text(p, d);
+    }
+    plim_paragraph_apart(p, d->differs ? PLIM_PAINT_BAD : PLIM_PAINT_GOOD, verdict_of(p, d));
+    plim_if_unknown(p, "- unknown");
+    plim_data(p, "plimsoll/diff/1", plim_diff_figures, d, NULL, 0);
+    plim_sheet(p, PLIM_FIGURE_ROWS(diff_row, d->tensors, d->n_tensors));
+    return PLIM_OK;
 }
 
 plim_status plim_diff_print(const plim_diff *d, plim_render r, const plim_style *st,
                             plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {
-        .name = "diff", .text = diff_text, .json = diff_json, .csv = diff_csv};
+    static const plim_report report = {.name = "diff", .build = diff_build};
     return plim_report_print(&report, d, r, st, put, ud, err);
 }

@@ -1,4 +1,5 @@
 /* report_estimate.c -- the report of an estimate. */
+#include "report/blocks.h"
 #include "report/figures.h"
 
 /* ---- the tensors that are live at the peak ------------------------------- */
@@ -43,7 +44,7 @@ static plim_rows live_rows(plim_page *p, const plim_estimate *e, uint32_t n)
     return r;
 }
 
-/* ---- text: model and settings -------------------------------------------- */
+/* ---- model and settings -------------------------------------------- */
 
 /* A setting as the header of a report shows it; "": it is not shown. */
 static const char *header_value(const plim_estimate *e, plim_setting_id id)
@@ -86,8 +87,8 @@ static plim_str say_setting(plim_page *p, const plim_estimate *e, plim_setting_i
 
 void plim_report_settings_line(plim_page *p, const plim_estimate *const *list, uint32_t n)
 {
-    plim_flow f = plim_flow_open(p, plim_page_glyph(p, " \xc2\xb7 ", " | "), 0);
-    plim_page_paint(p, PLIM_PAINT_DIM);
+    plim_line(p, plim_dot(p), 0);
+    plim_block_paint(p, PLIM_PAINT_DIM);
     for (int i = 0; i < PLIM_SETTING_COUNT; i++) {
         plim_str said = say_setting(p, list[0], (plim_setting_id)i);
         bool same = said.p != NULL;
@@ -96,68 +97,41 @@ void plim_report_settings_line(plim_page *p, const plim_estimate *const *list, u
             same = other.p && plim_str_eq(other, said);
         }
         if (same)
-            plim_flow_add(&f, plim_page_clean(p, said.p));
+            plim_say(p, "%s", said.p);
     }
-    plim_flow_end(&f);
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
 }
 
-/* ---- text: the ranks of a job --------------------------------------------- */
-
-static plim_status estimate_ranks(plim_page *p, const plim_estimate *e, plim_err *err)
-{
-    const plim_rows r = PLIM_FIGURE_ROWS(rank, e->ranks, e->n_ranks);
-    return e->n_ranks ? plim_report_table(p, "Ranks, the worst first, which is shown", r, err)
-                      : PLIM_OK;
-}
-
-/* ---- text: what is live at the peak -------------------------------------- */
+/* ---- what is live at the peak -------------------------------------------- */
 
 static void estimate_bars(plim_page *p, const plim_estimate *e)
 {
-    enum { NAME = 17, BYTES = 11, PERCENT = 9, BEFORE = 2 + NAME + BYTES + PERCENT + 2 };
     uint64_t most = 0;
     for (uint32_t c = 0; c < e->n_categories; c++)
         most = PLIM_MAX(most, e->category[c]);
-    for (uint32_t c = 0; c < e->n_categories; c++) {
-        if (!e->category[c])
-            continue;
-        plim_page_puts(p, "  ");
-        plim_page_field(p, plim_str_of(plim_category_name((plim_category)c)), NAME, false);
-        plim_page_field(p, plim_str_of(plim_fmt_bytes(e->category[c], p->style.si).s), BYTES,
-                        true);
-        plim_page_field(
-            p, plim_str_of(plim_fmt_percent(e->category[c], e->peak_live_requested).s),
-            PERCENT, true);
-        if (p->width > BEFORE) {
-            plim_page_puts(p, "  ");
-            plim_page_paint(p, PLIM_PAINT_CATEGORY + c);
-            plim_chart_bar(p, e->category[c], most, p->width - BEFORE);
-            plim_page_paint(p, PLIM_PAINT_PLAIN);
-        }
-        plim_page_puts(p, "\n");
-    }
+    plim_bars(p, most);
+    for (uint32_t c = 0; c < e->n_categories; c++)
+        if (e->category[c])
+            plim_bar_add(p, plim_category_name((plim_category)c), e->category[c],
+                         plim_fmt_percent(e->category[c], e->peak_live_requested),
+                         (plim_paint)(PLIM_PAINT_CATEGORY + c));
 }
 
 static void estimate_peak(plim_page *p, const plim_estimate *e)
 {
-    plim_flow f = plim_flow_open(p, " ", 0);
-    plim_page_puts(p, "\n");
-    plim_page_paint(p, PLIM_PAINT_BOLD);
-    plim_flow_printf(&f, "Live at the peak:");
-    plim_flow_printf(&f, "%s", plim_fmt_bytes(e->peak_live_requested, p->style.si).s);
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
-    plim_flow_printf(&f, "in");
+    plim_apart(p);
+    plim_heading(p, PLIM_PAINT_BOLD, "Live at the peak:");
+    plim_say_as(p, PLIM_PAINT_BOLD, "%s",
+                plim_fmt_bytes(e->peak_live_requested, p->style.si).s);
+    plim_say(p, "in");
     if (e->peak_step >= 0)
-        plim_flow_printf(&f, "step %d,", e->peak_step);
-    plim_flow_printf(&f, "%s", plim_phase_name(e->peak_phase));
+        plim_say(p, "step %d,", e->peak_step);
+    plim_say(p, "%s", plim_phase_name(e->peak_phase));
     if (e->peak_op && *e->peak_op)
-        plim_flow_printf(&f, "at %s", e->peak_op);
-    plim_flow_end(&f);
+        plim_say(p, "at %s", e->peak_op);
     estimate_bars(p, e);
 }
 
-/* ---- text: the figures --------------------------------------------------- */
+/* ---- the figures --------------------------------------------------- */
 
 static plim_str estimate_bytes(plim_page *p, uint64_t n) { return plim_page_range(p, n, n); }
 
@@ -176,21 +150,19 @@ static const char *name_estimated(const plim_estimate *e)
 }
 
 /* The note after the reserved bytes, with their range if estimated sizes give one. */
-static plim_str estimate_reserved_note(plim_page *p, const plim_estimate *e)
+static const char *estimate_reserved_note(plim_page *p, const plim_estimate *e)
 {
     if (e->reserved_low == e->reserved_high)
-        return PLIM_STR("from CUDA");
+        return "from CUDA";
     plim_str range = plim_page_range(p, e->reserved_low, e->reserved_high);
-    plim_str s = plim_arena_printf(&p->arena, "from CUDA; %.*s by %s", PLIM_STR_ARG(range),
-                                   name_estimated(e));
-    return s.p ? s : range;
+    return plim_page_format(p, "from CUDA; " PLIM_STR_FMT " by %s", PLIM_STR_ARG(range),
+                            name_estimated(e));
 }
 
-static plim_str estimate_device_note(plim_page *p, const plim_estimate *e)
+static const char *estimate_device_note(plim_page *p, const plim_estimate *e)
 {
-    plim_str s = plim_arena_printf(&p->arena, "with the CUDA context; usually %s",
-                                   plim_fmt_bytes(e->device, p->style.si).s);
-    return s.p ? s : PLIM_STR("with the CUDA context");
+    return plim_page_format(p, "with the CUDA context; usually %s",
+                            plim_fmt_bytes(e->device, p->style.si).s);
 }
 
 /* Under the figures: what the search of cuDNN does to them. */
@@ -198,68 +170,49 @@ static void estimate_search(plim_page *p, const plim_estimate *e)
 {
     if (!e->searched)
         return;
-    plim_str s = plim_str_of("These figures leave out cuDNN's search for the fastest plan, "
-                             "which may briefly take all memory that is free.");
+    const char *says =
+        "These figures leave out cuDNN's search for the fastest plan, which may "
+        "briefly take all memory that is free.";
     if (e->search)
-        s = plim_arena_printf(
-            &p->arena,
+        says = plim_page_format(
+            p,
             "device includes cuDNN's search for the fastest plan, which may briefly take all "
             "memory that is free; needed does not, since the search also works with less. "
             "Without the search, device ends at %s.",
             plim_fmt_bytes(e->device_high - e->search, p->style.si).s);
-    if (s.p)
-        plim_page_wrap(p, s.p, 2);
+    plim_paragraph(p, PLIM_PAINT_PLAIN, says, 2);
 }
 
 static void estimate_figures(plim_page *p, const plim_estimate *e)
 {
-    enum { NAME = 12 };
-    const struct {
-        const char *name;
-        plim_str value, note;
-    } rows[] = {
-        {"requested", estimate_bytes(p, e->peak_requested), PLIM_STR("by tensors")},
-        {"allocated", estimate_bytes(p, e->peak_allocated), PLIM_STR("rounded up to blocks")},
-        {"reserved", estimate_bytes(p, e->peak_reserved), estimate_reserved_note(p, e)},
-        {"device",
-         e->context_known ? plim_page_range(p, e->device_low, e->device_high)
-                          : PLIM_STR("unknown"),
-         e->context_known ? estimate_device_note(p, e)
-                          : PLIM_STR("CUDA context size unknown for this card")},
-        {"needed",
-         e->context_known ? plim_page_range(p, e->needed_low, e->needed_high)
-                          : PLIM_STR("unknown"),
-         PLIM_STR("the smallest card it fits on")},
-    };
-    uint32_t wide = 0;
-    size_t n = PLIM_COUNT(rows) - (e->fits == PLIM_FITS_NO_CARD); /* without "needed" */
-    for (size_t i = 0; i < n; i++)
-        wide = PLIM_MAX(wide, plim_text_width(rows[i].value));
-    plim_page_puts(p, "\n");
-    for (size_t i = 0; i < n; i++) {
-        bool room = 2 + NAME + wide + 2 + plim_text_width(rows[i].note) <= p->width;
-        plim_page_puts(p, "  ");
-        plim_page_field(p, plim_str_of(rows[i].name), NAME, false);
-        plim_page_paint(p, PLIM_PAINT_BOLD);
-        plim_page_field(p, rows[i].value, room ? wide + 2 : plim_text_width(rows[i].value),
-                        false);
-        plim_page_paint(p, PLIM_PAINT_DIM);
-        plim_buf_add(&p->buf, room ? rows[i].note : PLIM_STR(""));
-        plim_page_paint(p, PLIM_PAINT_PLAIN);
-        plim_page_puts(p, "\n");
-    }
+    const bool known = e->context_known;
+    plim_apart(p);
+    plim_facts(p, (plim_facts_style){.indent = 2, .name = 12, .bold = true});
+    plim_fact_add(p, "requested", estimate_bytes(p, e->peak_requested), "by tensors");
+    plim_fact_add(p, "allocated", estimate_bytes(p, e->peak_allocated),
+                  "rounded up to blocks");
+    plim_fact_add(p, "reserved", estimate_bytes(p, e->peak_reserved),
+                  estimate_reserved_note(p, e));
+    plim_fact_add(
+        p, "device",
+        known ? plim_page_range(p, e->device_low, e->device_high) : PLIM_STR("unknown"),
+        known ? estimate_device_note(p, e) : "CUDA context size unknown for this card");
+    if (e->fits != PLIM_FITS_NO_CARD)
+        plim_fact_add(p, "needed",
+                      known ? plim_page_range(p, e->needed_low, e->needed_high)
+                            : PLIM_STR("unknown"),
+                      "the smallest card it fits on");
 }
 
 static void estimate_certainty(plim_page *p, const plim_estimate *e)
 {
     if (!e->certainty[PLIM_ESTIMATED] && !e->certainty[PLIM_UNKNOWN_BYTES])
         return;
-    plim_flow f = plim_flow_open(p, ", ", 2);
+    plim_line(p, ", ", 2);
     for (uint32_t c = 0; c < e->n_certainties; c++)
         if (e->certainty[c])
-            plim_flow_printf(&f, "%s %s", plim_fmt_bytes(e->certainty[c], p->style.si).s,
-                             plim_certainty_name((plim_certainty)c));
-    plim_flow_end(&f);
+            plim_say(p, "%s %s", plim_fmt_bytes(e->certainty[c], p->style.si).s,
+                     plim_certainty_name((plim_certainty)c));
 }
 
 void plim_report_verdict(plim_page *p, const plim_report_card_fit *c)
@@ -274,23 +227,19 @@ void plim_report_verdict(plim_page *p, const plim_report_card_fit *c)
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
         if (c->fits != rows[i].fits)
             continue;
-        plim_flow f = plim_flow_open(p, " ", 2);
-        plim_page_paint(p, rows[i].paint);
-        plim_flow_printf(&f, "%s", rows[i].say);
-        plim_page_paint(p, PLIM_PAINT_PLAIN);
         plim_text bytes = plim_fmt_bytes(c->gpu_bytes, p->style.si);
-        const char *mark = c->gpu_exact ? "" : "~";
-        plim_flow_printf(&f, "%s", c->gpu ? c->gpu : "the card");
+        plim_line(p, " ", 2);
+        plim_say_as(p, rows[i].paint, "%s", rows[i].say);
+        plim_say(p, "%s", c->gpu ? c->gpu : "the card");
         if (!c->gpu || !strstr(c->gpu, bytes.s)) /* not after "a card of 2.00 GiB" */
-            plim_flow_printf(&f, "(%s%s)", mark, bytes.s);
+            plim_say(p, "(%s%s)", c->gpu_exact ? "" : "~", bytes.s);
         if (c->fits == PLIM_FITS_MAYBE && !c->context_known)
-            plim_flow_printf(&f, "because its CUDA context size is unknown");
+            plim_say(p, "because its CUDA context size is unknown");
         if (c->fits == PLIM_FITS_YES && c->needed)
-            plim_flow_printf(
-                &f, "with a margin of %s",
+            plim_say(
+                p, "with a margin of %s",
                 plim_fmt_bytes(c->gpu_bytes - PLIM_MIN(c->gpu_bytes, c->needed), p->style.si)
                     .s);
-        plim_flow_end(&f);
     }
 }
 
@@ -307,20 +256,17 @@ static void estimate_fit(plim_page *p, const plim_estimate *e)
 /* Whether the reserved bytes, at their upper bound, are within the budget. */
 static void estimate_budget(plim_page *p, const plim_estimate *e)
 {
-    plim_text budget = plim_fmt_bytes(e->budget_bytes, p->style.si);
     if (!e->budget_bytes)
         return;
-    plim_flow f = plim_flow_open(p, " ", 2);
-    plim_page_paint(p, e->over_budget ? PLIM_PAINT_BAD : PLIM_PAINT_GOOD);
-    plim_flow_printf(&f, "%s the budget", e->over_budget ? "over" : "within");
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
-    plim_flow_printf(&f, "of %s", budget.s);
+    plim_line(p, " ", 2);
+    plim_say_as(p, e->over_budget ? PLIM_PAINT_BAD : PLIM_PAINT_GOOD, "%s the budget",
+                e->over_budget ? "over" : "within");
+    plim_say(p, "of %s", plim_fmt_bytes(e->budget_bytes, p->style.si).s);
     if (e->over_budget)
-        plim_flow_printf(&f, "by %s",
-                         plim_fmt_bytes(e->reserved_high - e->budget_bytes, p->style.si).s);
+        plim_say(p, "by %s",
+                 plim_fmt_bytes(e->reserved_high - e->budget_bytes, p->style.si).s);
     else
-        plim_flow_printf(&f, "(%s)", plim_fmt_percent(e->reserved_high, e->budget_bytes).s);
-    plim_flow_end(&f);
+        plim_say(p, "(%s)", plim_fmt_percent(e->reserved_high, e->budget_bytes).s);
 }
 
 /* ---- quiet: name and value ----------------------------------------------- */
@@ -345,57 +291,58 @@ static void estimate_quiet(plim_page *p, const plim_estimate *e)
     size_t n = PLIM_COUNT(rows) - (e->fits == PLIM_FITS_NO_CARD ? 3 : 0); /* those of a card */
     for (size_t i = 0; i < n; i++)
         if (rows[i].known)
-            plim_buf_printf(&p->buf, "%s %" PRIu64 "\n", rows[i].name, rows[i].n);
+            plim_value_u64(p, rows[i].name, rows[i].n);
         else
-            plim_buf_printf(&p->buf, "%s unknown\n", rows[i].name);
+            plim_value_text(p, rows[i].name, "unknown");
     if (plim_report_fits(e->fits))
-        plim_buf_printf(&p->buf, "fits %s\n", plim_report_fits(e->fits));
+        plim_value_text(p, "fits", plim_report_fits(e->fits));
     if (e->budget_bytes)
-        plim_buf_printf(&p->buf, "budget %s\n", e->over_budget ? "over" : "within");
+        plim_value_text(p, "budget", e->over_budget ? "over" : "within");
 }
 
-/* ---- text: the rest ------------------------------------------------------ */
+/* ---- the rest ------------------------------------------------------ */
+
+static plim_status draw_timeline(plim_page *p, const void *estimate, plim_err *err)
+{
+    (void)err;
+    plim_chart_timeline(p, estimate);
+    return PLIM_OK;
+}
 
 static void estimate_timeline(plim_page *p, const plim_estimate *e)
 {
     if (!e->n_buckets)
         return;
-    plim_page_puts(p, "\n");
-    plim_page_paint(p, PLIM_PAINT_BOLD);
-    plim_page_puts(p, "Timeline");
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
-    plim_page_puts(p, plim_page_glyph(p, " (\xe2\x96\x88 allocated, \xc2\xb7 reserved)\n",
-                                      " (# allocated, . reserved)\n"));
-    plim_chart_timeline(p, e);
+    plim_apart(p);
+    plim_heading(p, PLIM_PAINT_BOLD, "Timeline");
+    plim_say(p, "%s",
+             plim_page_glyph(p, "(\xe2\x96\x88 allocated, \xc2\xb7 reserved)",
+                             "(# allocated, . reserved)"));
+    plim_chart(p, draw_timeline, e);
 }
 
-static plim_status estimate_live(plim_page *p, const plim_estimate *e, plim_err *err)
+static void estimate_live(plim_page *p, const plim_estimate *e)
 {
     uint32_t n = PLIM_MIN(e->n_live, (uint32_t)p->style.top);
-    plim_rows r = live_rows(p, e, n);
     if (!n)
-        return PLIM_OK;
-    plim_page_puts(p, "\n");
-    plim_page_paint(p, PLIM_PAINT_BOLD);
-    plim_page_puts(p, n == 1 ? "Largest tensor" : "Largest tensors");
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
-    plim_buf_printf(&p->buf, " live at the peak (%" PRIu32 " of %" PRIu32 ")\n", n, e->n_live);
-    return plim_rows_text(p, &r, 2, err);
+        return;
+    plim_apart(p);
+    plim_heading(p, PLIM_PAINT_BOLD, n == 1 ? "Largest tensor" : "Largest tensors");
+    plim_say(p, "live at the peak (%" PRIu32 " of %" PRIu32 ")", n, e->n_live);
+    plim_table(p, live_rows(p, e, n), 2);
 }
 
 static void estimate_unknown_ops(plim_page *p, const plim_estimate *e)
 {
     if (!e->n_unknown_ops)
         return;
-    plim_flow f = plim_flow_open(p, " ", 2);
-    plim_page_puts(p, "\n");
-    plim_page_paint(p, PLIM_PAINT_WARN);
-    plim_page_puts(p, e->n_unknown_ops == 1 ? "Op without a rule" : "Ops without a rule");
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
-    plim_page_puts(p, ", counted with a bound:\n");
+    plim_apart(p);
+    plim_heading(p, PLIM_PAINT_WARN,
+                 e->n_unknown_ops == 1 ? "Op without a rule" : "Ops without a rule");
+    plim_say_glued(p, PLIM_PAINT_PLAIN, ", counted with a bound:");
+    plim_line(p, " ", 2);
     for (uint32_t i = 0; i < e->n_unknown_ops; i++)
-        plim_flow_add(&f, plim_page_clean(p, e->unknown_ops[i]));
-    plim_flow_end(&f);
+        plim_say(p, "%s", e->unknown_ops[i]);
 }
 
 /* Only a model that computes its own loss leaves open what the loop does with the rest. */
@@ -409,18 +356,15 @@ static bool own_loss(const plim_estimate *e)
     return false;
 }
 
-static plim_status estimate_text(plim_page *p, const void *subject, plim_err *err)
+static plim_status estimate_build(plim_page *p, const void *subject, plim_err *err)
 {
+    (void)err;
     const plim_estimate *e = subject;
-    if (p->style.quiet) {
-        estimate_quiet(p, e);
-        return PLIM_OK;
-    }
+    estimate_quiet(p, e);
     plim_report_model_line(p, e->model);
     plim_report_settings_line(p, &e, 1);
-    plim_status st = estimate_ranks(p, e, err);
-    if (st)
-        return st;
+    plim_table_titled(p, "Ranks, the worst first, which is shown",
+                      PLIM_FIGURE_ROWS(rank, e->ranks, e->n_ranks));
     estimate_peak(p, e);
     estimate_certainty(p, e);
     estimate_figures(p, e);
@@ -430,22 +374,15 @@ static plim_status estimate_text(plim_page *p, const void *subject, plim_err *er
     if (e->gpu)
         plim_report_step_time(p, &e->time, 2);
     estimate_timeline(p, e);
-    st = estimate_live(p, e, err);
-    if (st)
-        return st;
+    estimate_live(p, e);
     estimate_unknown_ops(p, e);
     if (own_loss(e))
-        plim_report_paragraph(p, PLIM_PAINT_PLAIN, e->assumed);
-    if (e->oom)
-        plim_report_paragraph(p, PLIM_PAINT_BAD, e->oom_text);
-    plim_report_paragraph(p, PLIM_PAINT_BOLD, e->advice);
+        plim_paragraph_apart(p, PLIM_PAINT_PLAIN, e->assumed);
+    plim_paragraph_apart(p, PLIM_PAINT_BAD, e->oom ? e->oom_text : NULL);
+    plim_paragraph_apart(p, PLIM_PAINT_BOLD, e->advice);
+    plim_data(p, "plimsoll/estimate/1", plim_estimate_figures, e, NULL, 0);
+    plim_picture(p, plim_timeline_svg, e);
     return PLIM_OK;
-}
-
-static plim_status estimate_json(plim_page *p, const void *subject, plim_err *err)
-{
-    (void)err;
-    return plim_report_json(p, "plimsoll/estimate/1", plim_estimate_figures, subject, NULL);
 }
 
 PLIM_ONE_MODEL(estimate_model, plim_estimate)
@@ -453,10 +390,7 @@ PLIM_ONE_MODEL(estimate_model, plim_estimate)
 plim_status plim_estimate_print(const plim_estimate *e, plim_render r, const plim_style *st,
                                 plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {.name = "estimate",
-                                       .model = estimate_model,
-                                       .text = estimate_text,
-                                       .json = estimate_json,
-                                       .svg = plim_timeline_svg};
+    static const plim_report report = {
+        .name = "estimate", .model = estimate_model, .build = estimate_build};
     return plim_report_print(&report, e, r, st, put, ud, err);
 }

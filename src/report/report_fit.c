@@ -1,5 +1,6 @@
 /* report_fit.c -- reports of the largest batch per card, of memory by batch, and of
  * checkpointed segments. */
+#include "report/blocks.h"
 #include "report/figures.h"
 
 /* ---- fit ----------------------------------------------------------------- */
@@ -89,6 +90,12 @@ static void fit_notes(plim_page *p, const plim_fit *f, bool sizes)
         bool say;
         const char *what;
     } notes[] = {
+        {known && sizes,
+         say_what(p,
+                  "device: reserved by the allocator plus the CUDA context, lower to upper "
+                  "bound; the %s fits with both at their upper bounds; margin: what the "
+                  "card has beyond the memory that the %s needs then",
+                  what)},
         {none, say_what(p, "none: not even %s fits; the figures are those of %s",
                         finds_seq(f) ? "one token" : "batch 1")},
         {known && sizes,
@@ -97,23 +104,12 @@ static void fit_notes(plim_page *p, const plim_fit *f, bool sizes)
         {limited, ">= a lower bound: limited by the search or the model, not the card"},
         {unknown, "<= an upper bound: the CUDA context size of this card is unknown"},
         {marketed, "~ estimated from the marketed size, not reported by a driver"},
-        {p->unknowns, "- unknown"},
     };
-    plim_page_puts(p, "\n");
-    plim_page_paint(p, PLIM_PAINT_DIM);
-    if (known && sizes)
-        plim_page_wrap(
-            p,
-            say_what(p,
-                     "device: reserved by the allocator plus the CUDA context, lower to upper "
-                     "bound; the %s fits with both at their upper bounds; margin: what the "
-                     "card has beyond the memory that the %s needs then",
-                     what),
-            0);
+    plim_apart(p);
     for (size_t i = 0; i < PLIM_COUNT(notes); i++)
         if (notes[i].say)
-            plim_page_wrap(p, notes[i].what, 0);
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
+            plim_paragraph(p, PLIM_PAINT_DIM, notes[i].what, 0);
+    plim_if_unknown(p, "- unknown");
 }
 
 /* Text has no column for what was not searched for, and none for a speed that is known of no card. */
@@ -131,35 +127,23 @@ static plim_status fit_rows(plim_page *p, const plim_fit *f, plim_rows *out, pli
                            p->style.sort, err);
 }
 
-static plim_status fit_text(plim_page *p, const void *subject, plim_err *err)
+static plim_status fit_build(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_fit *f = subject;
-    plim_rows r;
+    plim_rows r, sheet;
     plim_status st = fit_rows(p, f, &r, err);
-    if (!st && !p->style.quiet) {
-        plim_report_model_line(p, f->model);
-        plim_page_puts(p, "\n");
-    }
-    if (!st)
-        st = plim_rows_text(p, &r, 0, err);
-    if (!st && !p->style.quiet)
-        fit_notes(p, f, !r.only);
-    return st;
-}
-
-static plim_status fit_json(plim_page *p, const void *subject, plim_err *err)
-{
-    plim_rows own[2] = {{0}};
-    plim_status st = fit_rows(p, subject, &own[0], err);
-    return st ? st : plim_report_json(p, "plimsoll/fit/1", plim_fit_figures, subject, own);
-}
-
-static plim_status fit_csv(plim_page *p, const void *subject, plim_err *err)
-{
-    plim_rows r;
-    plim_status st = fit_rows(p, subject, &r, err);
-    r.only = NULL; /* which is for text */
-    return st ? st : plim_rows_csv(p, &r, err);
+    if (st)
+        return st;
+    plim_report_model_line(p, f->model);
+    p->apart = !p->style.quiet;
+    plim_table(p, r, 0);
+    plim_in_quiet(p);
+    fit_notes(p, f, !r.only);
+    plim_data(p, "plimsoll/fit/1", plim_fit_figures, f, &r, 1);
+    sheet = r;
+    sheet.only = NULL; /* which is for people */
+    plim_sheet(p, sheet);
+    return PLIM_OK;
 }
 
 PLIM_ONE_MODEL(fit_model, plim_fit)
@@ -167,8 +151,7 @@ PLIM_ONE_MODEL(fit_model, plim_fit)
 plim_status plim_fit_print(const plim_fit *f, plim_render r, const plim_style *st,
                            plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {
-        .name = "fit", .model = fit_model, .text = fit_text, .json = fit_json, .csv = fit_csv};
+    static const plim_report report = {.name = "fit", .model = fit_model, .build = fit_build};
     return plim_report_print(&report, f, r, st, put, ud, err);
 }
 
@@ -205,8 +188,7 @@ static void say_knee(plim_page *p, const plim_batches *b)
                                  "throughput, an estimate: still grows at batch %" PRId64
                                  ", the last one listed",
                                  last);
-    if (s.p)
-        plim_page_wrap(p, s.p, 0);
+    plim_paragraph(p, PLIM_PAINT_PLAIN, s.p, 0);
 }
 
 /* The smallest batch from which on every row is within 0.1 % of the line. */
@@ -222,37 +204,28 @@ static int64_t first_on_line(const plim_batches *b)
     return i < b->n_batches ? b->batches[i]->batch : 0;
 }
 
-static plim_status batches_text(plim_page *p, const void *subject, plim_err *err)
+static plim_status batches_build(plim_page *p, const void *subject, plim_err *err)
 {
+    (void)err;
     const plim_batches *b = subject;
     bool timed = b->n_batches && b->batches[b->n_batches - 1]->samples_per_s > 0;
     plim_rows r = batch_rows(b);
-    r.hidden = timed ? NULL : "samples_per_s";
-    plim_flow f = plim_flow_open(p, " ", 0);
     plim_report_model_line(p, b->model);
-    plim_page_puts(p, "\n");
-    plim_flow_printf(&f, "peak(batch) =");
-    plim_flow_printf(&f, "%s", plim_fmt_bytes(b->fixed, p->style.si).s);
-    plim_flow_printf(&f, "+ batch x %s", plim_fmt_bytes(b->per_sample, p->style.si).s);
+    plim_apart(p);
+    plim_line(p, " ", 0);
+    plim_say(p, "peak(batch) =");
+    plim_say(p, "%s", plim_fmt_bytes(b->fixed, p->style.si).s);
+    plim_say(p, "+ batch x %s", plim_fmt_bytes(b->per_sample, p->style.si).s);
     if (first_on_line(b))
-        plim_flow_printf(&f, "(within 0.1 %% from batch %" PRId64 " on)", first_on_line(b));
-    plim_flow_end(&f);
+        plim_say(p, "(within 0.1 %% from batch %" PRId64 " on)", first_on_line(b));
     if (timed)
         say_knee(p, b);
-    plim_page_puts(p, "\n");
-    return plim_rows_text(p, &r, 0, err);
-}
-
-static plim_status batches_json(plim_page *p, const void *subject, plim_err *err)
-{
-    (void)err;
-    return plim_report_json(p, "plimsoll/batches/1", plim_batches_figures, subject, NULL);
-}
-
-static plim_status batches_csv(plim_page *p, const void *subject, plim_err *err)
-{
-    const plim_rows r = batch_rows(subject);
-    return plim_rows_csv(p, &r, err);
+    plim_apart(p);
+    plim_sheet(p, r);
+    r.hidden = timed ? NULL : "samples_per_s";
+    plim_table(p, r, 0);
+    plim_data(p, "plimsoll/batches/1", plim_batches_figures, b, NULL, 0);
+    return PLIM_OK;
 }
 
 PLIM_ONE_MODEL(batches_model, plim_batches)
@@ -260,11 +233,8 @@ PLIM_ONE_MODEL(batches_model, plim_batches)
 plim_status plim_batches_print(const plim_batches *b, plim_render r, const plim_style *st,
                                plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {.name = "batches",
-                                       .model = batches_model,
-                                       .text = batches_text,
-                                       .json = batches_json,
-                                       .csv = batches_csv};
+    static const plim_report report = {
+        .name = "batches", .model = batches_model, .build = batches_build};
     return plim_report_print(&report, b, r, st, put, ud, err);
 }
 
@@ -283,34 +253,24 @@ static const plim_segment_row *find_best(const plim_segments *s)
     return s->segments[i];
 }
 
-static plim_status segments_text(plim_page *p, const void *subject, plim_err *err)
-{
-    const plim_segments *s = subject;
-    const plim_rows r = segment_rows(s);
-    const plim_segment_row *best = find_best(s);
-    plim_flow f = plim_flow_open(p, " ", 0);
-    plim_report_model_line(p, s->model);
-    plim_page_puts(p, "\n");
-    plim_flow_printf(&f, "least: %s with %u segments of %u calls,",
-                     plim_fmt_bytes(best->peak_requested, p->style.si).s,
-                     (unsigned)best->segments, (unsigned)best->calls);
-    plim_flow_printf(&f, "%s without",
-                     plim_fmt_bytes(s->segments[0]->peak_requested, p->style.si).s);
-    plim_flow_end(&f);
-    plim_page_puts(p, "\n");
-    return plim_rows_text(p, &r, 0, err);
-}
-
-static plim_status segments_json(plim_page *p, const void *subject, plim_err *err)
+static plim_status segments_build(plim_page *p, const void *subject, plim_err *err)
 {
     (void)err;
-    return plim_report_json(p, "plimsoll/segments/1", plim_segments_figures, subject, NULL);
-}
-
-static plim_status segments_csv(plim_page *p, const void *subject, plim_err *err)
-{
-    const plim_rows r = segment_rows(subject);
-    return plim_rows_csv(p, &r, err);
+    const plim_segments *s = subject;
+    const plim_segment_row *best = find_best(s);
+    bool si = p->style.si;
+    plim_report_model_line(p, s->model);
+    plim_apart(p);
+    plim_line(p, " ", 0);
+    plim_say(p, "least: %s with %u segments of %u calls,",
+             plim_fmt_bytes(best->peak_requested, si).s, (unsigned)best->segments,
+             (unsigned)best->calls);
+    plim_say(p, "%s without", plim_fmt_bytes(s->segments[0]->peak_requested, si).s);
+    plim_apart(p);
+    plim_table(p, segment_rows(s), 0);
+    plim_data(p, "plimsoll/segments/1", plim_segments_figures, s, NULL, 0);
+    plim_sheet(p, segment_rows(s));
+    return PLIM_OK;
 }
 
 PLIM_ONE_MODEL(segments_model, plim_segments)
@@ -318,10 +278,7 @@ PLIM_ONE_MODEL(segments_model, plim_segments)
 plim_status plim_segments_print(const plim_segments *s, plim_render r, const plim_style *st,
                                 plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {.name = "segments",
-                                       .model = segments_model,
-                                       .text = segments_text,
-                                       .json = segments_json,
-                                       .csv = segments_csv};
+    static const plim_report report = {
+        .name = "segments", .model = segments_model, .build = segments_build};
     return plim_report_print(&report, s, r, st, put, ud, err);
 }

@@ -1,4 +1,5 @@
 /* report_info.c -- the contents of a file. */
+#include "report/blocks.h"
 #include "report/figures.h"
 
 enum { INFO_DEPTH = 2 }; /* levels of modules shown by default */
@@ -46,46 +47,35 @@ static plim_status info_tensors(plim_page *p, const plim_info *i, plim_rows *out
     return st;
 }
 
-/* ---- text -------------------------------------------------------------------- */
+/* ---- blocks ------------------------------------------------------------------ */
 
 static void info_head(plim_page *p, const plim_info *i)
 {
-    plim_flow f = plim_flow_open(p, plim_page_glyph(p, " \xc2\xb7 ", " | "), 0);
-    plim_page_paint(p, PLIM_PAINT_BOLD);
-    plim_flow_add(&f, plim_page_clean(p, i->name));
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
-    plim_flow_printf(&f, "%s", *i->format ? i->format : i->reader ? i->reader : "built-in");
+    plim_line(p, plim_dot(p), 0);
+    plim_say_as(p, PLIM_PAINT_BOLD, "%s", i->name);
+    plim_say(p, "%s", *i->format ? i->format : i->reader ? i->reader : "built-in");
     if (*i->producer)
-        plim_flow_printf(&f, "%s", i->producer);
+        plim_say(p, "%s", i->producer);
     if (i->file_bytes)
-        plim_flow_printf(&f, "%s", plim_fmt_bytes(i->file_bytes, p->style.si).s);
-    plim_flow_end(&f);
+        plim_say(p, "%s", plim_fmt_bytes(i->file_bytes, p->style.si).s);
 }
 
 static void info_facts(plim_page *p, const plim_info *i)
 {
-    uint32_t wide = 0;
+    if (!i->n_facts)
+        return;
+    plim_apart(p);
+    plim_facts(p, (plim_facts_style){0});
     for (uint32_t k = 0; k < i->n_facts; k++)
-        wide = PLIM_MAX(wide, (uint32_t)strlen(i->facts[k]->key));
-    wide = PLIM_MIN(wide, p->width / 2);
-    if (i->n_facts)
-        plim_page_puts(p, "\n");
-    for (uint32_t k = 0; k < i->n_facts; k++) {
-        plim_page_field(p, plim_page_clean(p, i->facts[k]->key), wide, false);
-        plim_page_puts(p, "  ");
-        plim_str value = plim_page_clean(p, i->facts[k]->value);
-        value = plim_page_cut(p, value, p->width - wide - 2, false);
-        plim_buf_add(&p->buf, value);
-        plim_page_puts(p, "\n");
-    }
+        plim_fact_add(p, i->facts[k]->key, plim_page_clean(p, i->facts[k]->value), "");
 }
 
-static plim_status info_table(plim_page *p, const plim_rows *r, plim_err *err)
+static void info_table(plim_page *p, plim_rows rows)
 {
-    if (!r->n)
-        return PLIM_OK;
-    plim_page_puts(p, "\n");
-    return plim_rows_text(p, r, 0, err);
+    if (!rows.n)
+        return;
+    plim_apart(p);
+    plim_table(p, rows, 0);
 }
 
 /* "symbolic sizes (--dim NAME=N): batch (2), s0 (required)" */
@@ -94,82 +84,64 @@ static void info_dims(plim_page *p, const plim_info *i)
     const char *before = "symbolic sizes (--dim NAME=N): ";
     if (!i->n_open_sizes)
         return;
-    plim_page_puts(p, "\n");
-    plim_flow f = plim_flow_open(p, ", ", 2);
+    plim_apart(p);
+    plim_line(p, ", ", 2);
     for (uint32_t k = 0; k < i->n_open_sizes; k++, before = "")
         if (i->open_sizes[k]->value)
-            plim_flow_printf(&f, "%s%s (%" PRId64 ")", before, i->open_sizes[k]->name,
-                             i->open_sizes[k]->value);
+            plim_say(p, "%s%s (%" PRId64 ")", before, i->open_sizes[k]->name,
+                     i->open_sizes[k]->value);
         else
-            plim_flow_printf(&f, "%s%s (required)", before, i->open_sizes[k]->name);
-    plim_flow_end(&f);
+            plim_say(p, "%s%s (required)", before, i->open_sizes[k]->name);
 }
 
 static void info_notes(plim_page *p, const plim_info *i)
 {
     const char *before = "ops without a rule: ";
     if (i->n_unknown_ops || i->n_notes)
-        plim_page_puts(p, "\n");
-    plim_flow f = plim_flow_open(p, ", ", 2);
-    for (uint32_t k = 0; k < i->n_unknown_ops; k++, before = "")
-        plim_flow_printf(&f, "%s%s", before, i->unknown_ops[k]);
+        plim_apart(p);
     if (i->n_unknown_ops)
-        plim_flow_end(&f);
+        plim_line(p, ", ", 2);
+    for (uint32_t k = 0; k < i->n_unknown_ops; k++, before = "")
+        plim_say(p, "%s%s", before, i->unknown_ops[k]);
     for (uint32_t k = 0; k < i->n_notes; k++)
-        plim_page_wrap(p, i->notes[k], 2);
+        plim_paragraph(p, PLIM_PAINT_PLAIN, i->notes[k], 2);
 }
 
-static plim_status info_text(plim_page *p, const void *subject, plim_err *err)
+static void info_tables(plim_page *p, const plim_info *i, plim_rows tensors)
 {
-    const plim_info *i = subject;
-    plim_rows kinds = info_kinds(p, i), modules = info_modules(p, i),
-              types = PLIM_FIGURE_ROWS(info_type, i->types, i->n_types),
-              inputs = PLIM_FIGURE_ROWS(info_input, i->inputs, i->n_inputs);
-    if (!p->style.quiet) {
-        info_head(p, i);
-        info_facts(p, i);
-    }
-    plim_status st =
-        p->style.quiet ? plim_rows_text(p, &kinds, 0, err) : info_table(p, &kinds, err);
-    if (st || p->style.quiet)
-        return st;
     if (p->style.tensors) {
-        plim_rows tensors;
-        st = info_tensors(p, i, &tensors, err);
-        return st ? st : info_table(p, &tensors, err);
+        info_table(p, tensors);
+        return;
     }
     if (i->n_types > 1 || i->holds[PLIM_ITEM_PARAMETER]->tensors)
-        st = info_table(p, &types, err);
-    if (!st)
-        st = info_table(p, &modules, err);
-    if (!st)
-        st = info_table(p, &inputs, err);
+        info_table(p, PLIM_FIGURE_ROWS(info_type, i->types, i->n_types));
+    info_table(p, info_modules(p, i));
+    info_table(p, PLIM_FIGURE_ROWS(info_input, i->inputs, i->n_inputs));
     info_dims(p, i);
     info_notes(p, i);
-    return st;
 }
 
-/* ---- data -------------------------------------------------------------------- */
-
-static plim_status info_json(plim_page *p, const void *subject, plim_err *err)
-{
-    plim_rows own[3] = {info_kinds(p, subject), {0}};
-    plim_status st = info_tensors(p, subject, &own[1], err);
-    return st ? st : plim_report_json(p, "plimsoll/info/1", plim_info_figures, subject, own);
-}
-
-static plim_status info_csv(plim_page *p, const void *subject, plim_err *err)
+static plim_status info_build(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_info *i = subject;
-    plim_rows tensors;
-    plim_status st = info_tensors(p, i, &tensors, err);
-    return st ? st : plim_rows_csv(p, &tensors, err);
+    plim_rows own[2] = {info_kinds(p, i)};
+    plim_status st = info_tensors(p, i, &own[1], err);
+    if (st)
+        return st;
+    info_head(p, i);
+    info_facts(p, i);
+    p->apart = !p->style.quiet;
+    plim_table(p, own[0], 0);
+    plim_in_quiet(p);
+    info_tables(p, i, own[1]);
+    plim_data(p, "plimsoll/info/1", plim_info_figures, i, own, PLIM_COUNT(own));
+    plim_sheet(p, own[1]);
+    return PLIM_OK;
 }
 
 plim_status plim_info_print(const plim_info *i, plim_render r, const plim_style *st,
                             plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {
-        .name = "info", .text = info_text, .json = info_json, .csv = info_csv};
+    static const plim_report report = {.name = "info", .build = info_build};
     return plim_report_print(&report, i, r, st, put, ud, err);
 }

@@ -1,4 +1,5 @@
 /* report_layers.c -- the layers of a model as a tree with columns. */
+#include "report/blocks.h"
 #include "report/figures.h"
 
 /* The models of a report. */
@@ -122,20 +123,15 @@ static plim_rows layer_rows(plim_page *p, const plim_layers *l)
     return layer_table(p, rows, n);
 }
 
-/* ---- renderings ---------------------------------------------------------- */
+/* ---- blocks -------------------------------------------------------------- */
 
-static void print_total(plim_page *p, const char *name, plim_text value, const char *note)
+static void add_total(plim_page *p, const char *name, plim_text value, const char *note)
 {
-    enum { NAME = 18, VALUE = 16 }; /* columns */
-    plim_page_field(p, plim_str_of(name), NAME, false);
-    plim_page_field(p, plim_str_of(value.s), VALUE, true);
-    if (*note)
-        plim_buf_printf(&p->buf, "  %s", note);
-    plim_page_puts(p, "\n");
+    plim_fact_add(p, name, plim_page_clean(p, value.s), note);
 }
 
 /* Sums the outputs of the rows shown, except those in place. */
-static void print_shown_total(plim_page *p, const plim_rows *r)
+static void add_shown_total(plim_page *p, const plim_rows *r)
 {
     const layer_row *rows = r->items;
     uint64_t values = 0, bytes = 0;
@@ -145,27 +141,28 @@ static void print_shown_total(plim_page *p, const plim_rows *r)
             fits = fits && plim_add(values, rows[i].of.values, &values) &&
                    plim_add(bytes, rows[i].of.bytes, &bytes);
     if (fits)
-        print_total(p, "values shown", plim_fmt_count(values),
-                    plim_fmt_bytes(bytes, p->style.si).s);
+        add_total(p, "values shown", plim_fmt_count(values),
+                  plim_fmt_bytes(bytes, p->style.si).s);
 }
 
-static void print_totals(plim_page *p, const plim_layers *l, const plim_rows *r)
+static void add_totals(plim_page *p, const plim_layers *l, const plim_rows *r)
 {
     bool si = p->style.si;
     const plim_model_info *m = l->model;
-    plim_page_puts(p, "\n");
-    print_total(p, "parameters", plim_fmt_count(m->parameters),
-                plim_fmt_bytes(m->parameter_bytes, si).s);
-    print_total(p, "trainable", plim_fmt_count(m->trainable_parameters), "");
-    print_total(p, "buffers", plim_fmt_count(m->buffers),
-                plim_fmt_bytes(m->buffer_bytes, si).s);
+    plim_apart(p);
+    plim_facts(p, (plim_facts_style){.name = 18, .value = 16});
+    plim_in_quiet(p);
+    add_total(p, "parameters", plim_fmt_count(m->parameters),
+              plim_fmt_bytes(m->parameter_bytes, si).s);
+    add_total(p, "trainable", plim_fmt_count(m->trainable_parameters), "");
+    add_total(p, "buffers", plim_fmt_count(m->buffers), plim_fmt_bytes(m->buffer_bytes, si).s);
     if (p->style.types)
-        print_shown_total(p, r);
-    print_total(p, "output values", plim_fmt_count(l->values), plim_fmt_bytes(l->bytes, si).s);
-    print_total(p, "MACs", plim_fmt_metric(l->macs), "");
-    print_total(p, "FLOPs", plim_fmt_metric(l->flops), "");
-    print_total(p, "read", plim_fmt_bytes(l->read, si), "");
-    print_total(p, "written", plim_fmt_bytes(l->written, si), "");
+        add_shown_total(p, r);
+    add_total(p, "output values", plim_fmt_count(l->values), plim_fmt_bytes(l->bytes, si).s);
+    add_total(p, "MACs", plim_fmt_metric(l->macs), "");
+    add_total(p, "FLOPs", plim_fmt_metric(l->flops), "");
+    add_total(p, "read", plim_fmt_bytes(l->read, si), "");
+    add_total(p, "written", plim_fmt_bytes(l->written, si), "");
 }
 
 /* ---- activations in place ------------------------------------------------ */
@@ -197,15 +194,6 @@ static plim_rows activation_rows(plim_page *p, const plim_layers *l)
     return r;
 }
 
-static plim_status layers_activations(plim_page *p, const plim_layers *l, plim_err *err)
-{
-    plim_rows r = activation_rows(p, l);
-    if (!r.n)
-        return PLIM_OK;
-    plim_page_puts(p, "\n");
-    return plim_rows_text(p, &r, 0, err);
-}
-
 static bool has_inplace_rows(const plim_rows *r)
 {
     const layer_row *rows = r->items;
@@ -229,85 +217,47 @@ static plim_status arrange_layers(plim_page *p, plim_rows *r, plim_err *err)
     return st;
 }
 
-static plim_status print_layers(plim_page *p, const plim_layers *l, bool named, plim_err *err)
+/* `named`: among others; `rows` are those of the model. */
+static void add_layers(plim_page *p, const plim_layers *l, plim_rows rows, bool named)
 {
-    plim_rows r = layer_rows(p, l);
-    plim_status st = arrange_layers(p, &r, err);
-    if (!st && (named || !p->style.quiet))
-        plim_report_model_line(p, l->model);
-    if (!st && !p->style.quiet) {
-        plim_page_puts(p, "\n");
-        st = plim_rows_text(p, &r, 0, err);
-        if (!st && has_inplace_rows(&r))
-            plim_page_puts(p, "= in place: overwrites its input\n");
+    plim_report_model_line(p, l->model);
+    if (named)
+        plim_in_quiet(p);
+    plim_apart(p);
+    plim_table(p, rows, 0);
+    if (has_inplace_rows(&rows))
+        plim_paragraph(p, PLIM_PAINT_PLAIN, "= in place: overwrites its input", 0);
+    add_totals(p, l, &rows);
+    if (l->n_activations) {
+        plim_apart(p);
+        plim_table(p, activation_rows(p, l), 0);
     }
-    if (!st)
-        print_totals(p, l, &r);
-    if (!st && !p->style.quiet)
-        st = layers_activations(p, l, err);
-    return st;
-}
-
-static plim_status layers_text(plim_page *p, const void *subject, plim_err *err)
-{
-    const layers_list *list = subject;
-    plim_status st = PLIM_OK;
-    for (uint32_t i = 0; i < list->n && !st; i++) {
-        plim_page_puts(p, i ? "\n" : "");
-        st = print_layers(p, list->of[i], list->n > 1, err);
-    }
-    return st;
+    plim_data(p, "plimsoll/layers/1", plim_layers_figures, l, &rows, 1);
 }
 
 /* The rows of all models in one table. */
-static plim_status layers_csv(plim_page *p, const void *subject, plim_err *err)
+static plim_status layers_build(plim_page *p, const void *subject, plim_err *err)
 {
     const layers_list *list = subject;
     uint64_t most = 0, n = 0;
     for (uint32_t i = 0; i < list->n; i++)
         most += list->of[i]->n_layers;
-    layer_row *rows = PLIM_NEW_N(&p->arena, layer_row, most);
-    if (!rows)
+    layer_row *all = PLIM_NEW_N(&p->arena, layer_row, most);
+    if (!all)
         return plim_oom(err);
     for (uint32_t i = 0; i < list->n; i++) {
-        plim_rows r = layer_rows(p, list->of[i]);
-        plim_status st = arrange_layers(p, &r, err);
+        plim_rows rows = layer_rows(p, list->of[i]);
+        plim_status st = arrange_layers(p, &rows, err);
         if (st)
             return st;
-        if (r.n)
-            memcpy(rows + n, r.items, (size_t)(r.n * sizeof *rows));
-        n += r.n;
+        if (rows.n)
+            memcpy(all + n, rows.items, (size_t)(rows.n * sizeof *all));
+        n += rows.n;
+        p->apart = i > 0;
+        add_layers(p, list->of[i], rows, list->n > 1);
     }
-    plim_rows all = list->n > 1 ? models_table(p, rows, n) : layer_table(p, rows, n);
-    return plim_rows_csv(p, &all, err);
-}
-
-static plim_status write_layers(plim_page *p, plim_jw *w, const plim_layers *l, plim_err *err)
-{
-    plim_rows own[2] = {layer_rows(p, l), {0}};
-    plim_status st = arrange_layers(p, &own[0], err);
-    if (st)
-        return st;
-    plim_report_json_begin(w, "plimsoll/layers/1", NULL);
-    plim_figures_json(w, plim_layers_figures, l, own);
-    plim_jw_end(w);
+    plim_sheet(p, list->n > 1 ? models_table(p, all, n) : layer_table(p, all, n));
     return PLIM_OK;
-}
-
-static plim_status layers_json(plim_page *p, const void *subject, plim_err *err)
-{
-    const layers_list *list = subject;
-    plim_status st = PLIM_OK;
-    plim_jw w;
-    plim_jw_init(&w, &p->buf);
-    if (list->n > 1)
-        plim_jw_array(&w);
-    for (uint32_t i = 0; i < list->n && !st; i++)
-        st = write_layers(p, &w, list->of[i], err);
-    if (list->n > 1)
-        plim_jw_end(&w);
-    plim_page_puts(p, "\n");
-    return st;
 }
 
 static const plim_model_info *layers_model(const void *subject, uint32_t i)
@@ -319,11 +269,8 @@ static const plim_model_info *layers_model(const void *subject, uint32_t i)
 plim_status plim_layers_print_all(const plim_layers *const *list, uint32_t n, plim_render r,
                                   const plim_style *st, plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {.name = "layers",
-                                       .model = layers_model,
-                                       .text = layers_text,
-                                       .json = layers_json,
-                                       .csv = layers_csv};
+    static const plim_report report = {
+        .name = "layers", .model = layers_model, .build = layers_build};
     const layers_list all = {list, n};
     bool whole = list && n;
     for (uint32_t i = 0; i < n && whole; i++)

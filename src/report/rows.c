@@ -6,11 +6,6 @@
 
 /* ---- choice of columns --------------------------------------------------- */
 
-typedef struct rows_pick {
-    const plim_column *column[PLIM_COLUMNS_MAX];
-    size_t n;
-} rows_pick;
-
 static const plim_column *rows_find(const plim_rows *r, plim_str name, uint8_t in)
 {
     for (size_t i = 0; i < r->n_columns; i++)
@@ -57,8 +52,7 @@ static bool is_default(const plim_rows *r, const plim_column *c, uint8_t in)
             (c->drop != PLIM_ON_REQUEST && !is_listed(r->hidden, c->name)));
 }
 
-/* The columns that `only` names, else the default ones of this rendering. */
-static plim_status rows_choose(const plim_rows *r, uint8_t in, rows_pick *pick, plim_err *err)
+plim_status plim_rows_pick(const plim_rows *r, uint8_t in, plim_pick *pick, plim_err *err)
 {
     pick->n = 0;
     if (!r->only || !*r->only) {
@@ -167,7 +161,7 @@ typedef struct rows_grid {
     uint32_t width[PLIM_COLUMNS_MAX];
 } rows_grid;
 
-static bool rows_fill(plim_page *p, const plim_rows *r, const rows_pick *pick, bool tight,
+static bool rows_fill(plim_page *p, const plim_rows *r, const plim_pick *pick, bool tight,
                       rows_grid *g)
 {
     uint64_t cells;
@@ -188,7 +182,7 @@ static bool rows_fill(plim_page *p, const plim_rows *r, const rows_pick *pick, b
 }
 
 /* Text stands to the left, numbers to the right, where nothing else is said. */
-static plim_align column_align(const plim_column *c)
+plim_align plim_column_align(const plim_column *c)
 {
     bool word = c->kind >= PLIM_KIND_CATEGORY && c->kind <= PLIM_KIND_SHAPE;
     bool left = word || c->kind == PLIM_KIND_TEXT || c->kind == PLIM_KIND_CARD;
@@ -209,7 +203,7 @@ static bool column_yields(const plim_column *a, uint32_t width_a, const plim_col
 }
 
 /* Narrows columns until all that are not hidden fit in `room`; false if they do not. */
-static bool rows_squeeze(const rows_pick *pick, const bool *hidden, uint32_t room,
+static bool rows_squeeze(const plim_pick *pick, const bool *hidden, uint32_t room,
                          uint32_t *width)
 {
     uint32_t total = 0, least = 0;
@@ -235,7 +229,7 @@ static bool rows_squeeze(const rows_pick *pick, const bool *hidden, uint32_t roo
 }
 
 /* Hides the least important column; false if all that are left must stay. */
-static bool rows_drop(const rows_pick *pick, bool *hidden)
+static bool rows_drop(const plim_pick *pick, bool *hidden)
 {
     size_t worst = pick->n;
     for (size_t k = 0; k < pick->n; k++)
@@ -250,7 +244,7 @@ static bool rows_drop(const rows_pick *pick, bool *hidden)
 
 /* Fits the table to the page: narrows columns, then hides them, except those that were
  * named; false if it is still too wide. */
-static bool rows_layout(const plim_rows *r, const rows_pick *pick, uint32_t room, rows_grid *g,
+static bool rows_layout(const plim_rows *r, const plim_pick *pick, uint32_t room, rows_grid *g,
                         bool *hidden)
 {
     uint32_t want[PLIM_COLUMNS_MAX];
@@ -266,7 +260,7 @@ static bool rows_layout(const plim_rows *r, const rows_pick *pick, uint32_t room
     }
 }
 
-static void rows_line(plim_page *p, const rows_pick *pick, const rows_grid *g,
+static void rows_line(plim_page *p, const plim_pick *pick, const rows_grid *g,
                       const bool *hidden, const plim_str *cells, uint32_t indent)
 {
     uint64_t owed = indent; /* spaces, printed only if text follows */
@@ -278,24 +272,24 @@ static void rows_line(plim_page *p, const rows_pick *pick, const rows_grid *g,
                          ? plim_page_cut(p, cells[k], g->width[k], c->align == PLIM_CUT_HEAD)
                          : cells[k];
         uint64_t pad = g->width[k] - PLIM_MIN(g->width[k], plim_text_width(s));
-        if (column_align(c) == PLIM_RIGHT)
+        if (plim_column_align(c) == PLIM_RIGHT)
             owed += pad;
         if (s.n) {
             plim_buf_repeat(&p->buf, " ", owed);
             plim_buf_add(&p->buf, s);
             owed = 0;
         }
-        owed += (column_align(c) == PLIM_RIGHT ? 0 : pad) + 2;
+        owed += (plim_column_align(c) == PLIM_RIGHT ? 0 : pad) + 2;
     }
     plim_page_puts(p, "\n");
 }
 
 plim_status plim_rows_text(plim_page *p, const plim_rows *r, uint32_t indent, plim_err *err)
 {
-    rows_pick pick;
+    plim_pick pick;
     rows_grid g = {0};
     bool hidden[PLIM_COLUMNS_MAX];
-    plim_status st = rows_choose(r, PLIM_IN_TEXT, &pick, err);
+    plim_status st = plim_rows_pick(r, PLIM_IN_TEXT, &pick, err);
     if (st)
         return st;
     if (!rows_fill(p, r, &pick, false, &g))
@@ -330,8 +324,8 @@ plim_status plim_report_table(plim_page *p, const char *title, plim_rows rows, p
 
 plim_status plim_rows_csv(plim_page *p, const plim_rows *r, plim_err *err)
 {
-    rows_pick pick;
-    plim_status st = rows_choose(r, PLIM_IN_DATA, &pick, err);
+    plim_pick pick;
+    plim_status st = plim_rows_pick(r, PLIM_IN_DATA, &pick, err);
     if (st)
         return st;
     for (size_t k = 0; k < pick.n; k++)

@@ -1382,11 +1382,12 @@ static void test_share(void **state)
 static void test_renderings(void **state)
 {
     (void)state;
-    static const plim_estimate e;
+    static made m;
     static const plim_replay r;
     text t = {0};
     plim_err err = PLIM_ERR_INIT;
-    assert_int_equal(plim_estimate_print(&e, PLIM_CSV, NULL, text_put, &t, &err),
+    make_tiny(&m);
+    assert_int_equal(plim_estimate_print(&m.e, PLIM_CSV, NULL, text_put, &t, &err),
                      PLIM_EUNSUPPORTED);
     CHECK_STR("no table", err.msg, "'estimate' has no CSV rendering");
     assert_int_equal(plim_replay_print(&r, PLIM_CSV, NULL, text_put, &t, NULL),
@@ -1398,6 +1399,7 @@ static void test_renderings(void **state)
         PLIM_EUSAGE);
     assert_int_equal(plim_fit_print(NULL, PLIM_TEXT, NULL, text_put, &t, NULL), PLIM_EUSAGE);
     assert_null(t.p);
+    free_made(&m);
 }
 
 int main(void)

@@ -1,0 +1,41 @@
+/* data.c -- writes blocks for programs: figures as JSON, a sheet as CSV, a picture as SVG. */
+#include "report/blocks.h"
+
+/* The next block of a kind, from `b` on; NULL: there is none. */
+static const plim_block *find_kind(const plim_block *b, plim_block_kind kind)
+{
+    while (b && b->kind != kind)
+        b = b->next;
+    return b;
+}
+
+plim_status plim_render_json(plim_page *p, plim_err *err)
+{
+    (void)err;
+    const plim_block *b = find_kind(p->first, PLIM_BLOCK_DATA);
+    bool several = find_kind(b->next, PLIM_BLOCK_DATA) != NULL;
+    plim_jw w;
+    plim_jw_init(&w, &p->buf);
+    if (several)
+        plim_jw_array(&w);
+    for (; b; b = find_kind(b->next, PLIM_BLOCK_DATA)) {
+        plim_report_json_begin(&w, b->schema, NULL);
+        plim_figures_json(&w, b->figures, b->of, b->own);
+        plim_jw_end(&w);
+    }
+    if (several)
+        plim_jw_end(&w);
+    plim_page_puts(p, "\n");
+    return PLIM_OK;
+}
+
+plim_status plim_render_csv(plim_page *p, plim_err *err)
+{
+    return plim_rows_csv(p, &find_kind(p->first, PLIM_BLOCK_SHEET)->rows, err);
+}
+
+plim_status plim_render_svg(plim_page *p, plim_err *err)
+{
+    const plim_block *b = find_kind(p->first, PLIM_BLOCK_PICTURE);
+    return b->draw(p, b->of, err);
+}

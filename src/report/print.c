@@ -1,0 +1,139 @@
+/* print.c -- has a report add its blocks, and writes them in a rendering: see blocks.h. */
+#include "report/blocks.h"
+
+void plim_report_model_line(plim_page *p, const plim_model_info *m)
+{
+    plim_line(p, plim_dot(p), 0);
+    plim_say_as(p, PLIM_PAINT_BOLD, "%s", m->name);
+    plim_say(p, m->packed_weights ? "%s parameters, %s of them quantized" : "%s parameters",
+             plim_fmt_metric(plim_sat_add(m->parameters, m->packed_weights)).s,
+             plim_fmt_metric(m->packed_weights).s);
+    plim_say(p, "%s", m->format ? m->format : "");
+}
+
+/* ---- notes ------------------------------------------------------------------- */
+
+static const char *note_of(const plim_model_info *m) { return m->note ? m->note : ""; }
+
+/* What the notes of the models say: once where it is the same, else each with the name of its model. */
+static plim_str join_notes(plim_page *p, const plim_report *report, const void *subject)
+{
+    const plim_model_info *m, *first = report->model ? report->model(subject, 0) : NULL;
+    bool same = true;
+    plim_buf b;
+    plim_buf_init(&b, &p->arena);
+    for (uint32_t i = 1; first && (m = report->model(subject, i)); i++)
+        same = same && !strcmp(note_of(m), note_of(first));
+    if (first && same)
+        plim_buf_puts(&b, note_of(first));
+    for (uint32_t i = 0; first && !same && (m = report->model(subject, i)); i++)
+        if (*note_of(m))
+            plim_buf_printf(&b, "%s%s: %s", b.n ? "; " : "", m->name, note_of(m));
+    p->buf.bad |= b.bad;
+    return plim_buf_str(&b);
+}
+
+/* Not even --quiet is without it. */
+static void write_note(plim_page *p)
+{
+    if (p->note.n && p->style.quiet)
+        plim_buf_printf(&p->buf, "note " PLIM_STR_FMT "\n", PLIM_STR_ARG(p->note));
+    else
+        plim_report_paragraph(p, PLIM_PAINT_WARN, p->note.p);
+}
+
+/* ---- renderings --------------------------------------------------------------- */
+
+typedef struct rendering {
+    const char *key, *title, *doc;
+    plim_block_kind needs;
+    bool in_pieces, with_text;
+    plim_status (*write)(plim_page *p, plim_err *err);
+} rendering;
+
+static const rendering renderings[] = {
+#define RENDERING(id, name, called, what, ...)                                                \
+    [PLIM_##id] = {.key = #name,                                                              \
+                   .title = called,                                                           \
+                   .doc = "print " what,                                                      \
+                   .write = plim_render_##name,                                               \
+                   __VA_ARGS__},
+#include "report/renderings.def"
+#undef RENDERING
+};
+
+bool plim_rendering_at(uint32_t i, plim_rendering_info *out)
+{
+    const plim_rendering_info of = {.size = sizeof of,
+                                    .render = (plim_render)i,
+                                    .key = i < PLIM_COUNT(renderings) ? renderings[i].key : "",
+                                    .doc = i < PLIM_COUNT(renderings) ? renderings[i].doc : "",
+                                    .with_text =
+                                        i < PLIM_COUNT(renderings) && renderings[i].with_text};
+    plim_copy_out(out, &of, PLIM_MIN(out->size, sizeof of));
+    return i < PLIM_COUNT(renderings);
+}
+
+static bool has_kind(const plim_page *p, plim_block_kind kind)
+{
+    const plim_block *b = p->first;
+    while (b && b->kind != kind)
+        b = b->next;
+    return b != NULL;
+}
+
+static plim_status write_legacy(plim_page *p, const plim_report *report, const void *subject,
+                                plim_render how, plim_err *err)
+{
+    const plim_report_fn fns[PLIM_COUNT(renderings)] = {[PLIM_TEXT] = report->text,
+                                                        [PLIM_JSON] = report->json,
+                                                        [PLIM_CSV] = report->csv,
+                                                        [PLIM_SVG] = report->svg};
+    if (!fns[how])
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0, "'%s' has no %s rendering", report->name,
+                         renderings[how].title);
+    plim_status st = fns[how](p, subject, err);
+    if (!st && how == PLIM_TEXT)
+        write_note(p);
+    return st;
+}
+
+static plim_status write_report(plim_page *p, const plim_report *report, const void *subject,
+                                const rendering *as, plim_err *err)
+{
+    if (!report->build)
+        return write_legacy(p, report, subject, (plim_render)(as - renderings), err);
+    plim_status st = report->build(p, subject, err);
+    if (st)
+        return st;
+    plim_note(p, p->note);
+    if (p->buf.bad)
+        return plim_oom(err);
+    if (as->needs && !has_kind(p, as->needs))
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0, "'%s' has no %s rendering", report->name,
+                         as->title);
+    return as->write(p, err);
+}
+
+plim_status plim_report_print(const plim_report *report, const void *subject, plim_render how,
+                              const plim_style *st, plim_put put, void *ud, plim_err *err)
+{
+    plim_page p;
+    if (!subject)
+        return plim_fail(err, PLIM_EUSAGE, 0, "'%s': the result to print is NULL",
+                         report->name);
+    PLIM_REQUIRE(put, err);
+    if (st && st->size <= sizeof st->size)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "the size of the style is %zu: initialize it with PLIM_STYLE_INIT",
+                         st->size);
+    if ((size_t)how >= PLIM_COUNT(renderings))
+        return plim_fail(err, PLIM_EUSAGE, 0, "rendering %d is not in 0..%d", (int)how,
+                         (int)PLIM_COUNT(renderings) - 1);
+    plim_page_open(&p, st);
+    if (renderings[how].in_pieces)
+        plim_buf_put(&p.buf, put, ud);
+    p.note = join_notes(&p, report, subject);
+    return plim_page_send(&p, write_report(&p, report, subject, &renderings[how], err), put,
+                          ud, err);
+}

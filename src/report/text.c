@@ -1,0 +1,176 @@
+/* text.c -- writes blocks for a terminal: lines of at most the page's width, tables in
+ * columns, colours. */
+#include "report/blocks.h"
+
+typedef struct text {
+    plim_page *p;
+    plim_paint painted;
+} text;
+
+static void set_paint(text *t, plim_paint paint)
+{
+    if (t->painted != paint)
+        plim_page_paint(t->p, t->painted = paint);
+}
+
+/* ---- lines ------------------------------------------------------------------- */
+
+/* Pieces that are glued together stay in one line. */
+static const plim_piece *end_of_group(const plim_piece *piece, uint32_t *wide)
+{
+    *wide = 0;
+    do {
+        *wide += plim_text_width(piece->text);
+        piece = piece->next;
+    } while (piece && piece->glued);
+    return piece;
+}
+
+static plim_paint piece_paint(const plim_block *b, const plim_piece *piece)
+{
+    return piece->paint ? piece->paint : b->paint;
+}
+
+static void write_line(text *t, const plim_block *b)
+{
+    plim_flow f = b->lead ? plim_flow_lead(t->p, b->gap, b->lead)
+                          : plim_flow_open(t->p, b->gap, b->indent);
+    for (const plim_piece *piece = b->pieces, *end; piece; piece = end) {
+        uint32_t wide;
+        end = end_of_group(piece, &wide);
+        if (!wide)
+            continue;
+        set_paint(t, piece_paint(b, piece));
+        plim_flow_room(&f, wide);
+        for (; piece != end; piece = piece->next) {
+            set_paint(t, piece_paint(b, piece));
+            plim_flow_put(&f, piece->text);
+        }
+    }
+    set_paint(t, b->paint);
+    plim_flow_end(&f);
+}
+
+static void write_code(text *t, const plim_block *b)
+{
+    plim_buf_repeat(&t->p->buf, " ", b->indent);
+    plim_buf_add(&t->p->buf, b->pieces->text);
+    plim_page_puts(t->p, "\n");
+}
+
+static void write_paragraph(text *t, const plim_block *b)
+{
+    plim_flow f = plim_flow_open(t->p, b->gap, b->indent);
+    plim_flow_words(&f, b->pieces->text);
+    plim_flow_end(&f);
+}
+
+/* A figure for programs: "note TEXT". */
+static void write_note(text *t, const plim_block *b)
+{
+    if (t->p->style.quiet)
+        plim_buf_printf(&t->p->buf, "note " PLIM_STR_FMT "\n", PLIM_STR_ARG(b->pieces->text));
+    else
+        write_paragraph(t, b);
+}
+
+/* ---- figures ------------------------------------------------------------------ */
+
+/* The columns of the names and, where they are at the left, of the values. */
+static void measure_facts(const text *t, const plim_block *b, uint32_t *name, uint32_t *value)
+{
+    const plim_facts_style *s = &b->facts_style;
+    *name = *value = 0;
+    for (const plim_fact *f = b->facts; f; f = f->next) {
+        *name = PLIM_MAX(*name, plim_text_width(f->name));
+        *value = PLIM_MAX(*value, plim_text_width(f->value));
+    }
+    *name = s->name ? s->name : PLIM_MIN(*name, t->p->width / 2) + 2;
+}
+
+static void write_fact(text *t, const plim_block *b, const plim_fact *f, uint32_t name,
+                       uint32_t value)
+{
+    const plim_facts_style *s = &b->facts_style;
+    const uint32_t before = s->indent + name, width = t->p->width;
+    const bool room = before + value + 2 + plim_text_width(f->note) <= width;
+    plim_buf_repeat(&t->p->buf, " ", s->indent);
+    plim_page_field(t->p, f->name, name - 2, false);
+    plim_page_puts(t->p, "  ");
+    set_paint(t, s->bold ? PLIM_PAINT_BOLD : PLIM_PAINT_PLAIN);
+    if (s->value)
+        plim_page_field(t->p, f->value, PLIM_MAX(s->value, plim_text_width(f->value)), true);
+    else if (room && f->note.n)
+        plim_page_field(t->p, f->value, value, false);
+    else
+        plim_buf_add(&t->p->buf,
+                     plim_page_cut(t->p, f->value, width - PLIM_MIN(width, before), false));
+    if (f->note.n && (room || s->value)) {
+        set_paint(t, s->bold ? PLIM_PAINT_DIM : PLIM_PAINT_PLAIN);
+        plim_page_puts(t->p, "  ");
+        plim_buf_add(&t->p->buf, f->note);
+    }
+    set_paint(t, b->paint);
+    plim_page_puts(t->p, "\n");
+}
+
+static void write_facts(text *t, const plim_block *b)
+{
+    uint32_t name, value;
+    measure_facts(t, b, &name, &value);
+    for (const plim_fact *f = b->facts; f; f = f->next)
+        write_fact(t, b, f, name, value);
+}
+
+static void write_bars(text *t, const plim_block *b)
+{
+    enum { NAME = 17, BYTES = 11, PERCENT = 9, BEFORE = 2 + NAME + BYTES + PERCENT + 2 };
+    plim_page *p = t->p;
+    for (const plim_fact *f = b->facts; f; f = f->next) {
+        plim_page_puts(p, "  ");
+        plim_page_field(p, f->name, NAME, false);
+        plim_page_field(p, f->value, BYTES, true);
+        plim_page_field(p, f->note, PERCENT, true);
+        if (p->width > BEFORE) {
+            plim_page_puts(p, "  ");
+            set_paint(t, f->paint);
+            plim_chart_bar(p, f->bytes, b->whole, p->width - BEFORE);
+            set_paint(t, b->paint);
+        }
+        plim_page_puts(p, "\n");
+    }
+}
+
+/* ---- the page ------------------------------------------------------------------ */
+
+static plim_status write_block(text *t, const plim_block *b, plim_err *err)
+{
+    switch (b->kind) {
+    case PLIM_BLOCK_PARAGRAPH: write_paragraph(t, b); break;
+    case PLIM_BLOCK_CODE: write_code(t, b); break;
+    case PLIM_BLOCK_NOTE: write_note(t, b); break;
+    case PLIM_BLOCK_TABLE: return plim_rows_text(t->p, &b->rows, b->indent, err);
+    case PLIM_BLOCK_FACTS: write_facts(t, b); break;
+    case PLIM_BLOCK_BARS: write_bars(t, b); break;
+    case PLIM_BLOCK_CHART: return b->draw(t->p, b->of, err);
+    default: write_line(t, b); break;
+    }
+    return PLIM_OK;
+}
+
+plim_status plim_render_text(plim_page *p, plim_err *err)
+{
+    text t = {.p = p};
+    plim_status st = PLIM_OK;
+    bool apart;
+    for (const plim_block *b = p->first; (b = plim_block_shown(p, b, &apart)) && !st;
+         b = b->next) {
+        if (t.painted != b->paint)
+            set_paint(&t, PLIM_PAINT_PLAIN);
+        plim_page_puts(p, apart ? "\n" : "");
+        set_paint(&t, b->paint);
+        st = write_block(&t, b, err);
+    }
+    set_paint(&t, PLIM_PAINT_PLAIN);
+    return st;
+}
