@@ -118,6 +118,9 @@ endif()
 add_test(NAME tree.check_pages
          COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_pages.py --self-test)
 if(TARGET plimsoll)
+    add_test(NAME report.renderings
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/report/renderings.py
+                     $<TARGET_FILE:plimsoll>)
     add_test(NAME tree.pages
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_pages.py
                      --program $<TARGET_FILE:plimsoll>)

@@ -1537,7 +1537,8 @@ typedef enum plim_render {
     PLIM_TEXT = 0, /* tables for a terminal, in UTF-8 or, with style.ascii, ASCII */
     PLIM_JSON = 1, /* JSON, sizes in bytes */
     PLIM_CSV = 2,  /* comma-separated values, sizes in bytes */
-    PLIM_SVG = 3   /* a picture, as SVG */
+    PLIM_SVG = 3,  /* a picture, as SVG */
+    PLIM_MD = 4    /* Markdown, for an issue, a pull request or a README */
 } plim_render;
 
 /* A rendering, as a program offers it. */

@@ -21,7 +21,7 @@ HANDLE = ctypes.c_void_p
 
 class Render:
     c_prefix = "PLIM_"
-    TEXT, JSON, CSV, SVG = range(4)
+    TEXT, JSON, CSV, SVG, MD = range(5)
 
 
 class Registry:

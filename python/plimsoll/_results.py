@@ -61,6 +61,10 @@ class Result(Record):
         """The rows as CSV, with a header.  UnsupportedError: the report is not a table."""
         return self._render(_library.Render.CSV, _style(style))
 
+    def markdown(self, **style: Any) -> str:
+        """The text as Markdown, for an issue, a pull request or a README."""
+        return self._render(_library.Render.MD, _style(style))
+
     def svg(self) -> str:
         """The picture of an estimate (memory over time) or a comparison (accuracy against MACs)."""
         return self._render(_library.Render.SVG, None)
