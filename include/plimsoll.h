@@ -465,6 +465,7 @@ typedef struct plim_rank {
 
 /* The memory of a training step or an inference. */
 typedef struct plim_estimate {
+    size_t size; /* of this struct */
     uint64_t peak_live_requested; /* what is live at the peak of allocated bytes */
     /* what autograd saved: activations that are live when the first backward pass begins; 0
      * for inference */
@@ -530,7 +531,6 @@ typedef struct plim_estimate {
     uint32_t peak_bucket; /* of the bucket with the peak (index) */
     const plim_bucket *const *buckets; /* up to 240, over all steps */
     uint32_t n_buckets;
-    size_t size; /* of this struct */
     const plim_model_info *model; /* the model */
     /* as used, with the defaults filled in; the same answer follows from them again */
     const plim_settings *settings;
@@ -752,13 +752,13 @@ typedef struct plim_activation {
 
 /* Each layer with the shape, size and cost of its forward pass. */
 typedef struct plim_layers {
+    size_t size; /* of this struct */
     uint64_t values; /* of the outputs of the leaves that are not in place (elements) */
     uint64_t bytes; /* of the outputs of the leaves that are not in place */
     uint64_t macs; /* multiply-accumulates of the forward pass (MACs) */
     uint64_t flops; /* of the forward pass (FLOPs) */
     uint64_t read; /* transferred in the forward pass */
     uint64_t written; /* transferred in the forward pass */
-    size_t size; /* of this struct */
     const plim_model_info *model; /* the model */
     const plim_settings *settings; /* as used, with the defaults filled in */
     /* in call order, parents before children; in data as --depth, --types and --sort say */
@@ -1293,6 +1293,7 @@ typedef struct plim_diff_cause {
 
 /* Two runs side by side. */
 typedef struct plim_diff {
+    size_t size; /* of this struct */
     uint64_t equal; /* equal in both (events); only if events_known */
     uint64_t resized; /* of another size (events); only if events_known */
     uint64_t only_a; /* in a only (events); only if events_known */
@@ -1303,7 +1304,6 @@ typedef struct plim_diff {
     const plim_diff_event *first_b;
     /* of a: the last event before it, in both; NULL: nothing is equal before */
     const plim_diff_event *last;
-    size_t size; /* of this struct */
     const plim_diff_side *a; /* the first */
     const plim_diff_side *b; /* the second */
     /* what the figures may differ by, as it was set; NULL: it is not set */

@@ -167,7 +167,7 @@ def unit_of(f):
 def what_is(f, nothing, flag, name=""):
     """The doc, and what stands for the unknown: `nothing` is its name there.  A name says the unit of a number, or the
     doc does."""
-    unit = unit_of(f) if f.kind in NUMBERS and name and not name.endswith(unit_of(f)) else ""
+    unit = unit_of(f) if (f.kind in NUMBERS or f.what == "PART") and name and not name.endswith(unit_of(f)) else ""
     said = [f"{f.doc} ({unit})" if unit and unit not in f.doc else f.doc]
     if f.empty:
         said.append(f"{nothing}: {f.empty}")
@@ -227,6 +227,7 @@ def c_comment(doc, indent, first):
 
 def c_struct(name):
     figures = [f for o in OBJECTS.values() for f in o.figures if f.struct == name and f.in_struct]
+    figures.sort(key=lambda f: f.kind != "SIZE")  # a struct begins with its size
     about = next(o for o in OBJECTS.values() if any(f.struct == name for f in o.figures))
     about = OBJECTS.get(name, about)
     out = c_comment(about.doc[0].upper() + about.doc[1:] + ".", "", "")[:-1] or [f"/* {about.doc[0].upper() + about.doc[1:]}. */"]
@@ -304,10 +305,12 @@ def records(text):
 # ---- docs/json.md ------------------------------------------------------------------------
 
 
-def value_of(f):
+def value_of(f, seen):
     if f.what in ("ROWS", "PART", "REF", "REF_AS", "GROUP"):
         o = OBJECTS[f.of]
-        what = "list of objects" if f.what == "ROWS" else "object"
+        what = "list of objects" if f.what == "ROWS" else f"object of {f.unit}" if f.unit else "object"
+        if f.of in seen:
+            return f"{what}, as `{seen[f.of]}`"
         return f"{what}: [{section_of(o)[0]}](#{section_of(o)[1]})" if o.file == "shared" else what
     plain = {"SHAPE": "list of numbers", "SHAPE_AGAIN": "list of numbers", "TEXTS": "list of texts",
              "PAIRS": "object of texts", "SETTINGS": "[object](settings.md)"}.get(f.what)
@@ -318,19 +321,22 @@ def section_of(o):
     return o.python, o.python.lower()
 
 
-def table_rows(o, path=""):
+def table_rows(o, path, seen):
+    """The members of an object; of the objects in it, each once: `seen` says where."""
     for f in (f for f in o.figures if f.in_data):
         doc = re.sub(r'"([^"]+)"', r"`\1`", what_is(f, "`null`", unless("`null`")))
         if f.only:
             doc += "; the member is left out if there is none"
-        yield f"| `{path}{f.key}{'[]' if f.what in ('ROWS', 'TEXTS') else ''}` | {value_of(f)} | {doc.replace('|', chr(92) + '|')} |\n"
-        if f.of and OBJECTS[f.of].file == o.file != "shared":
-            yield from table_rows(OBJECTS[f.of], f"{path}{f.key}{'[]' * (f.what == 'ROWS')}.")
+        name = f"{path}{f.key}{'[]' * (f.what in ('ROWS', 'TEXTS'))}"
+        yield f"| `{name}` | {value_of(f, seen)} | {doc.replace('|', chr(92) + '|')} |\n"
+        if f.of and f.of not in seen and OBJECTS[f.of].file == o.file != "shared":
+            seen[f.of] = name
+            yield from table_rows(OBJECTS[f.of], f"{name}.", seen)
 
 
 def page(text):
     def tables(m):
-        return m[1] + "| key | value | what it is |\n| --- | --- | --- |\n" + "".join(table_rows(OBJECTS[m[2]])) + m[3]
+        return m[1] + "| key | value | what it is |\n| --- | --- | --- |\n" + "".join(table_rows(OBJECTS[m[2]], "", {})) + m[3]
     return re.sub(r"(<!-- figures: (\w+) -->\n).*?(<!-- end of figures -->\n)", tables, text, flags=re.S)
 
 
