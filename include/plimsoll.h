@@ -1083,113 +1083,209 @@ PLIM_API void plim_serve_fit_free(plim_serve_fit *f);
 PLIM_API plim_status plim_tape_print(const plim_model *m, const plim_settings *s, bool json,
                                      plim_put put, void *ud, plim_err *err);
 
-/* One statistic of an allocator.  This struct has its final size.
- * src: torch.cuda.memory_stats, in its names */
+/* figures: stat free_blocks replay_mark */
+/* clang-format off */
+/* A statistic of an allocator, as torch.cuda.memory_stats has it. */
 typedef struct plim_stat {
-    uint64_t current, peak, total_allocated, total_freed;
+    uint64_t current; /* at the end (bytes or blocks) */
+    uint64_t peak; /* the most at any time (bytes or blocks) */
+    uint64_t allocated; /* the sum of all that was added (bytes or blocks) */
+    uint64_t freed; /* the sum of all that was taken away (bytes or blocks) */
 } plim_stat;
 
-/* The free blocks of a pool of the allocator, in bytes. */
+/* The free blocks of a pool of the allocator. */
 typedef struct plim_free_blocks {
-    uint64_t bytes, largest;
-    uint32_t blocks;
+    uint64_t bytes; /* in all of them */
+    uint64_t largest; /* in the largest */
+    uint32_t blocks; /* how many they are */
 } plim_free_blocks;
 
+/* A mark of the tape, the counters of the allocator at the end of what follows it, and
+ * their peaks within that. */
+typedef struct plim_replay_mark {
+    int step; /* -1: the phase "load", which precedes step 0 */
+    plim_phase phase; /* as in a phase */
+    const char *op; /* the layer that runs; empty: the tape does not say */
+    uint64_t requested; /* by tensors */
+    uint64_t allocated; /* in blocks */
+    uint64_t reserved; /* from CUDA */
+    uint64_t peak_requested; /* the most until the next mark */
+    uint64_t peak_allocated; /* the most until the next mark */
+    uint64_t peak_reserved; /* the most until the next mark */
+} plim_replay_mark;
+/* clang-format on */
+/* end of figures */
+
+/* figures: free_at_failure replay_card */
+/* clang-format off */
+/* What was free when the first allocation failed. */
+typedef struct plim_free_at_failure {
+    size_t size; /* of this struct */
+    uint64_t requested; /* by that allocation */
+    uint64_t device; /* free on the card, outside segments */
+    plim_free_blocks large; /* in segments of the large pool */
+    plim_free_blocks small; /* in segments of the small pool */
+    /* with expandable_segments:True that allocation does not fail; only if expandable_known */
+    bool expandable_serves;
+    bool expandable_known; /* it was tried: expandable segments exist, and were not on */
+    bool expandable_oom; /* with it, that allocation or a later one fails */
+} plim_free_at_failure;
+
+/* The card that limits the allocator, which gets bytes less context. */
+typedef struct plim_replay_card {
+    size_t size; /* of this struct */
+    const char *name; /* its full name */
+    uint64_t bytes; /* its memory */
+    uint64_t context; /* upper bound of the CUDA context; 0: not known */
+} plim_replay_card;
+/* clang-format on */
+/* end of figures */
+
+/* figures: live_stack held_segment free_recorded failed_request */
+/* clang-format off */
 /* Blocks with the same stack that were in use at the peak of allocated memory. */
 typedef struct plim_live_stack {
-    size_t size;       /* of this struct */
-    const char *where; /* the frame that names it, "train.py:21 forward"; "": not recorded */
-    uint64_t bytes;    /* as requested, or of the blocks if that is not recorded */
-    uint32_t blocks;   /* 0: not recorded */
+    size_t size; /* of this struct */
+    /* the innermost frame of the user's own code, "train.py:21 forward"; NULL: not recorded */
+    const char *where;
+    uint32_t blocks; /* how many they are; 0: not recorded */
+    uint64_t bytes; /* as requested, or of the blocks if that is not recorded */
+    const char *const *frames; /* the whole stack, innermost first */
     uint32_t n_frames;
-    const char *const *frames; /* innermost first */
 } plim_live_stack;
 
 /* A segment of the recorded allocator at the end. */
 typedef struct plim_held_segment {
-    size_t size;             /* of this struct */
-    uint64_t bytes;          /* reserved: what is mapped of it, if it is expandable */
-    uint64_t allocated;      /* in blocks that are in use or wait to be freed */
-    uint64_t rounding;       /* the part of allocated that nobody requested */
-    uint64_t free, largest;  /* bytes of its free blocks, and of the largest */
-    uint32_t blocks, pieces; /* blocks in use; free blocks */
-    uint32_t stream;
-    bool small, expandable, rounding_known;
+    size_t size; /* of this struct */
+    const char *pool; /* "small" or "large" */
+    uint32_t stream; /* on which it was allocated (number) */
+    bool expandable; /* it is one of expandable_segments:True */
+    uint64_t bytes; /* reserved: what is mapped of it, if it is expandable */
+    uint64_t allocated; /* in blocks that are in use or wait to be freed */
+    /* the part of allocated that nobody requested; only if rounding_known */
+    uint64_t rounding;
+    uint64_t free; /* in its free blocks */
+    uint32_t pieces; /* that are free (blocks) */
+    uint64_t largest; /* in its largest free block */
+    uint32_t blocks; /* that are in use */
+    bool rounding_known; /* the requested sizes are recorded */
 } plim_held_segment;
 
-/* What only a trace of torch.profiler says.  Of the counters, those of PyTorch's allocator. */
-typedef struct plim_traced {
-    size_t size;          /* of this struct */
-    const char *process;  /* the one that is read, as its id is written */
-    uint32_t n_processes; /* how many the trace has */
-    bool host;            /* the memory is the CPU's: no GPU's is recorded */
-    bool requested_known; /* else all sizes are those of the allocator's blocks */
-    bool counted;         /* the trace has the counters below */
-    uint64_t ends_at;     /* it breaks off at this byte; 0: it is whole */
-    uint64_t rest_bytes;  /* of before_bytes: in blocks that the trace does not name */
-    uint64_t peak_allocated, peak_reserved; /* each at its highest */
-    uint64_t end_allocated, end_reserved;
+/* What the recorded allocator had free at the end, in segments. */
+typedef struct plim_free_recorded {
+    plim_free_blocks large; /* of the large pool */
+    plim_free_blocks small; /* of the small pool */
+} plim_free_recorded;
+
+/* The first request of the recording that failed. */
+typedef struct plim_failed_request {
+    size_t size; /* of this struct */
+    uint64_t action; /* of the action, or of the event of a trace (index) */
+    const char *where; /* as in live_at_peak; NULL: not recorded */
+    uint64_t requested; /* rounded by the allocator */
+    uint64_t device; /* free on the card, outside segments; only if device_known */
+    uint64_t reserved; /* by the allocator, as far as it is recorded */
+    const plim_free_blocks *large; /* what was free in the large pool */
+    const plim_free_blocks *small; /* what was free in the small pool */
+    bool device_known; /* the recording says it */
+    bool expandable_known; /* it was tried with expandable_segments:True */
+    bool expandable_serves; /* which serves it */
+} plim_failed_request;
+/* clang-format on */
+/* end of figures */
+
+/* figures: trace_counters traced recorded replay */
+/* clang-format off */
+/* The counters of PyTorch's own allocator. */
+typedef struct plim_trace_counters {
+    uint64_t peak_allocated; /* at its highest */
+    uint64_t peak_reserved; /* at its highest */
+    uint64_t end_allocated; /* at the end */
+    uint64_t end_reserved; /* at the end */
     uint64_t peak_unused; /* reserved, but in no block, when allocated was highest first */
+} plim_trace_counters;
+
+/* What only a trace of torch.profiler says. */
+typedef struct plim_traced {
+    size_t size; /* of this struct */
+    const char *process; /* the one that is read, as its id is written */
+    uint32_t processes; /* how many the trace has */
+    bool host; /* the memory is the CPU's: no GPU's is recorded */
+    bool requested_known; /* what was requested is known; else all sizes are those of blocks */
+    uint64_t ends_at; /* where the file breaks off (byte); 0: it is whole */
+    const plim_trace_counters *counters; /* PyTorch's own; NULL: they are not recorded */
+    uint64_t rest_bytes; /* of before_bytes: in blocks that the trace does not name */
 } plim_traced;
 
-/* What a file says that is not a tape: a memory snapshot, a trace. */
+/* What a file says that is no tape, and whether the simulated allocator ends as the
+ * recorded one did. */
 typedef struct plim_recorded {
-    size_t size;        /* of this struct */
+    size_t size; /* of this struct */
     const char *format; /* "snapshot", "trace" */
-    uint64_t actions;   /* of the allocator; 0: the file has only the state at the end */
-    uint32_t device, n_devices; /* the one that is read; how many the file has */
-    bool as_recorded;           /* no setting asks for anything else than what was recorded */
-    bool from_start;            /* nothing was reserved before the first action */
-    uint64_t before_blocks, before_bytes; /* in use before the first action, as far as known */
-    uint32_t gaps;          /* actions that contradict earlier ones: some are missing */
-    const char *alloc_conf; /* settings of the recorded allocator; "": none, or unknown */
-    bool checked;           /* the simulated allocator was compared with the recorded one */
-    bool agrees;            /* the same segments and blocks; of a trace, the same counters */
-    uint64_t addresses;     /* requests whose address was compared, and is equal; of a trace,
-                               events after which the counters are equal */
-    const char *difference; /* the first one, or why nothing was compared; NULL: agrees */
-    const plim_live_stack *const *live; /* the most bytes first */
-    uint32_t n_live;
+    /* of the allocator, events of a trace; 0: the file has only the state at the end */
+    uint64_t actions;
+    uint32_t device; /* the GPU that is read (index) */
+    uint32_t devices; /* how many the file has (GPUs) */
+    const char *alloc_conf; /* settings of the recorded allocator; empty: none, or not known */
+    bool as_recorded; /* no setting asks for anything else than what was recorded */
+    bool from_start; /* nothing was reserved before the first action */
+    uint64_t before_blocks; /* in use before the first action; only if before_known */
+    uint64_t before_bytes; /* in use before the first action, as far as known */
+    uint32_t gaps; /* that contradict earlier ones: some are missing (actions) */
+    /* the simulated allocator ends with the recorded segments and blocks; of a trace, has
+     * the recorded counters; only if checked */
+    bool agrees;
+    /* whose address was compared, and is equal; of a trace, events after which the counters
+     * are equal (requests) */
+    uint64_t addresses;
+    const char *difference; /* the first one, or why nothing was compared; NULL: it agrees */
+    const plim_live_stack *const *live_at_peak; /* the most bytes first */
+    uint32_t n_live_at_peak;
+    const plim_held_segment *const *segments; /* at the end, the most free bytes first */
     uint32_t n_segments;
-    const plim_held_segment *const *segments;        /* the most free bytes first */
-    const plim_free_blocks *small_free, *large_free; /* at the end; NULL: unknown */
-    bool oom;                 /* a request failed; all that follows is about the first */
-    const char *oom_where;    /* as plim_live_stack.where */
-    uint64_t oom_action;      /* its index */
-    uint64_t oom_requested;   /* rounded by the allocator */
-    uint64_t oom_device_free; /* on the card, outside segments; UINT64_MAX: unknown */
-    uint64_t oom_reserved;    /* by the allocator, as far as it is recorded */
-    const plim_free_blocks *oom_small_free, *oom_large_free; /* NULL: unknown */
-    const plim_traced *trace;                                /* NULL: the file is no trace */
+    const plim_free_recorded *free; /* at the end; NULL: not known */
+    const plim_failed_request *oom; /* the first request that failed; NULL: none failed */
+    const plim_traced *trace; /* what only a trace says; NULL: the file is no trace */
+    bool checked; /* the simulated allocator was compared with the recorded one */
+    bool before_known; /* the file names all that was in use before */
 } plim_recorded;
 
+/* A tape or a recording, replayed through an allocator. */
 typedef struct plim_replay {
     size_t size; /* of this struct */
-    uint64_t events, storages;
-    plim_stat allocation, segment, active; /* numbers of blocks and segments */
-    plim_stat requested_bytes, allocated_bytes, reserved_bytes, active_bytes,
-        inactive_split_bytes;
-    plim_stat inactive_split; /* a number of blocks */
-    uint64_t num_alloc_retries, num_ooms, num_device_alloc, num_device_free;
-    const plim_phase_row *const *rows; /* one per mark of the tape */
-    const char *const *row_ops;        /* the op of each mark */
-    uint32_t n_rows;
-    bool oom;             /* an allocation failed */
-    const char *oom_text; /* PyTorch's message for the first failure; NULL: !oom */
-    uint64_t oom_event;   /* index of the event that failed first; 0: !oom */
-
-    const char *gpu;    /* the card's full name; NULL: none was chosen */
-    uint64_t gpu_bytes; /* memory of the card; 0: unlimited */
-    uint64_t context;   /* upper bound of the CUDA context, which the allocator cannot get */
-    /* when the first allocation failed; NULL: !oom */
-    const plim_free_blocks *small_free, *large_free; /* in segments, by pool */
-    uint64_t oom_requested, oom_device_free;         /* device_free: outside segments */
-    bool expandable_known;  /* the tape was also replayed with expandable_segments:True */
-    bool expandable_served; /* which served that allocation */
-    bool expandable_oom;    /* another one failed */
-    const char *note;       /* what is simulated otherwise than asked for; "": nothing */
-    const plim_recorded *recorded; /* NULL: the file is a tape */
+    plim_stat requested_bytes; /* as requested */
+    plim_stat allocated_bytes; /* in blocks that are in use */
+    /* in blocks that are in use, or wait for another stream to be freed */
+    plim_stat active_bytes;
+    plim_stat reserved_bytes; /* in segments, from CUDA */
+    plim_stat inactive_split_bytes; /* free, in segments that are partly used */
+    plim_stat allocation; /* that are in use (blocks) */
+    plim_stat active; /* that are in use, or wait for another stream to be freed (blocks) */
+    plim_stat segment; /* from CUDA (segments) */
+    plim_stat inactive_split; /* that are free, in segments that are partly used (blocks) */
+    bool requested_known; /* what was requested is known; else all sizes are those of blocks */
+    /* what is simulated otherwise than asked for, in sentences; "": nothing */
+    const char *note;
+    uint64_t events; /* allocations and frees */
+    uint64_t storages; /* that they are about */
+    /* CUDA had no memory, and was asked again after free segments were returned to it
+     * (times) */
+    uint64_t num_alloc_retries;
+    uint64_t num_ooms; /* that failed (allocations) */
+    uint64_t num_device_alloc; /* of cudaMalloc, or what maps memory (calls) */
+    uint64_t num_device_free; /* of cudaFree, or what unmaps memory (calls) */
+    /* one for each mark of the tape, its lines with "@" */
+    const plim_replay_mark *const *marks;
+    uint32_t n_marks;
+    bool oom; /* an allocation failed */
+    uint64_t oom_event; /* of the event that failed first (index); only if oom */
+    const char *oom_text; /* PyTorch's message for it; only if oom */
+    const plim_free_at_failure *oom_free; /* what was free then; NULL: no allocation failed */
+    const plim_replay_card *card; /* which limits the allocator; NULL: memory is unlimited */
+    const plim_recorded *recorded; /* what the recording says; NULL: the file is a tape */
 } plim_replay;
+/* clang-format on */
+/* end of figures */
 
 /* Replays a file through a simulated allocator: a tape, or a memory snapshot of PyTorch or a
  * trace of its profiler, told apart by their content.  The settings "allocator",

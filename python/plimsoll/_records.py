@@ -1411,118 +1411,281 @@ class RunReport(Record):
     oom_text: Optional[str]
 
 
-# ---- replay ---------------------------------------------------------------------------
+# figures: replay
 
 
 class Stat(Record):
+    """A statistic of an allocator, as torch.cuda.memory_stats has it."""
+
     current: int
+    """at the end (bytes or blocks)"""
     peak: int
+    """the most at any time (bytes or blocks)"""
     allocated: int
+    """the sum of all that was added (bytes or blocks)"""
     freed: int
+    """the sum of all that was taken away (bytes or blocks)"""
 
 
-class Mark(Phase):
+class Stats(Record):
+    """The statistics by their names in torch.cuda.memory_stats, without ".all"."""
+
+    requested_bytes: Stat
+    """as requested; not always there"""
+    allocated_bytes: Stat
+    """in blocks that are in use"""
+    active_bytes: Stat
+    """in blocks that are in use, or wait for another stream to be freed"""
+    reserved_bytes: Stat
+    """in segments, from CUDA"""
+    inactive_split_bytes: Stat
+    """free, in segments that are partly used"""
+    allocation: Stat
+    """that are in use (blocks)"""
+    active: Stat
+    """that are in use, or wait for another stream to be freed (blocks)"""
+    segment: Stat
+    """from CUDA (segments)"""
+    inactive_split: Stat
+    """that are free, in segments that are partly used (blocks)"""
+
+
+class Mark(Record):
+    """A mark of the tape, the counters of the allocator at the end of what follows it, and their peaks within that."""
+
+    step: int
+    """-1: the phase 'load', which precedes step 0"""
+    phase: str
+    """as in a phase"""
     op: str
+    """the layer that runs; empty: the tape does not say"""
+    requested: int
+    """by tensors"""
+    allocated: int
+    """in blocks"""
+    reserved: int
+    """from CUDA"""
+    peak_requested: int
+    """the most until the next mark"""
+    peak_allocated: int
+    """the most until the next mark"""
+    peak_reserved: int
+    """the most until the next mark"""
 
 
 class FreeBlocks(Record):
+    """The free blocks of a pool of the allocator."""
+
     bytes: int
+    """in all of them"""
     largest: int
+    """in the largest"""
     blocks: int
+    """how many they are"""
 
 
 class FreeAtFailure(Record):
+    """What was free when the first allocation failed."""
+
     requested: int
+    """by that allocation"""
     device: int
+    """free on the card, outside segments"""
     large: FreeBlocks
+    """in segments of the large pool"""
     small: FreeBlocks
+    """in segments of the small pool"""
     expandable_serves: Optional[bool]
+    """with expandable_segments:True that allocation does not fail; None unless it was tried: expandable segments
+    exist, and were not on"""
 
 
 class ReplayCard(Record):
+    """The card that limits the allocator, which gets bytes less context."""
+
     name: str
+    """its full name"""
     bytes: int
+    """its memory"""
     context: int
+    """upper bound of the CUDA context; 0: not known"""
 
 
 class HeldAt(Record):
-    """Blocks that a place in the program had asked for; `frames` are its callers, the innermost first."""
+    """Blocks with the same stack that were in use at the peak of allocated memory."""
 
-    where: str
+    where: Optional[str]
+    """the innermost frame of the user's own code, 'train.py:21 forward'; None: not recorded"""
     blocks: Optional[int]
+    """how many they are; None: not recorded"""
     bytes: int
+    """as requested, or of the blocks if that is not recorded"""
     frames: List[str]
+    """the whole stack, innermost first"""
 
 
 class RecordedSegment(Record):
+    """A segment of the recorded allocator at the end."""
+
     pool: str
+    """'small' or 'large'"""
     stream: int
+    """on which it was allocated (number)"""
     expandable: bool
+    """it is one of expandable_segments:True"""
     bytes: int
+    """reserved: what is mapped of it, if it is expandable"""
     allocated: int
-    rounding: int
+    """in blocks that are in use or wait to be freed"""
+    rounding: Optional[int]
+    """the part of allocated that nobody requested; None unless the requested sizes are recorded"""
     free: int
+    """in its free blocks"""
     pieces: int
+    """that are free (blocks)"""
     largest: int
+    """in its largest free block"""
 
 
 class FreeRecorded(Record):
+    """What the recorded allocator had free at the end, in segments."""
+
     large: FreeBlocks
+    """of the large pool"""
     small: FreeBlocks
+    """of the small pool"""
 
 
 class FailedRequest(Record):
+    """The first request of the recording that failed."""
+
     action: int
+    """of the action, or of the event of a trace (index)"""
     where: Optional[str]
+    """as in live_at_peak; None: not recorded"""
     requested: int
+    """rounded by the allocator"""
     device: Optional[int]
+    """free on the card, outside segments; None unless the recording says it"""
     reserved: int
+    """by the allocator, as far as it is recorded"""
     large: FreeBlocks
+    """what was free in the large pool; not always there"""
     small: FreeBlocks
+    """what was free in the small pool; not always there"""
 
 
 class TraceCounters(Record):
-    """Of PyTorch's own allocator; `peak_unused`: reserved, but in no block, at the peak."""
+    """The counters of PyTorch's own allocator."""
 
     peak_allocated: int
+    """at its highest"""
     peak_reserved: int
+    """at its highest"""
     end_allocated: int
+    """at the end"""
     end_reserved: int
+    """at the end"""
     peak_unused: int
+    """reserved, but in no block, when allocated was highest first"""
 
 
 class Trace(Record):
     """What only a trace of torch.profiler says."""
 
     process: str
+    """the one that is read, as its id is written"""
     processes: int
+    """how many the trace has"""
     host: bool
+    """the memory is the CPU's: no GPU's is recorded"""
     requested_known: bool
+    """what was requested is known; else all sizes are those of blocks"""
     ends_at: Optional[int]
+    """where the file breaks off (byte); None: it is whole"""
     counters: Optional[TraceCounters]
+    """PyTorch's own; None: they are not recorded"""
 
 
 class Recorded(Record):
-    """What a recording says, and whether the simulated allocator ends as the recorded one did."""
+    """What a file says that is no tape, and whether the simulated allocator ends as the recorded one did."""
 
     format: str
+    """'snapshot', 'trace'"""
     actions: int
+    """of the allocator, events of a trace; 0: the file has only the state at the end"""
     device: int
+    """the GPU that is read (index)"""
     devices: int
+    """how many the file has (GPUs)"""
     alloc_conf: str
+    """settings of the recorded allocator; empty: none, or not known"""
     as_recorded: bool
+    """no setting asks for anything else than what was recorded"""
     from_start: bool
+    """nothing was reserved before the first action"""
     before_blocks: Optional[int]
+    """in use before the first action; None unless the file names all that was in use before"""
     before_bytes: int
+    """in use before the first action, as far as known"""
     gaps: int
+    """that contradict earlier ones: some are missing (actions)"""
     agrees: Optional[bool]
+    """the simulated allocator ends with the recorded segments and blocks; of a trace, has the recorded counters;
+    None unless the simulated allocator was compared with the recorded one"""
     addresses: int
+    """whose address was compared, and is equal; of a trace, events after which the counters are equal (requests)"""
     difference: Optional[str]
+    """the first one, or why nothing was compared; None: it agrees"""
     live_at_peak: List[HeldAt]
+    """the most bytes first"""
     segments: List[RecordedSegment]
+    """at the end, the most free bytes first"""
     free: Optional[FreeRecorded]
+    """at the end; None: not known"""
     oom: Optional[FailedRequest]
+    """the first request that failed; None: none failed"""
     trace: Optional[Trace]
+    """what only a trace says; None: the file is no trace"""
+
+
+class ReplayReport(Record):
+    """A tape or a recording, replayed through an allocator."""
+
+    schema: str
+    note: str
+    """what is simulated otherwise than asked for, in sentences; '': nothing; not always there"""
+    events: int
+    """allocations and frees"""
+    storages: int
+    """that they are about"""
+    num_alloc_retries: int
+    """CUDA had no memory, and was asked again after free segments were returned to it (times)"""
+    num_ooms: int
+    """that failed (allocations)"""
+    num_device_alloc: int
+    """of cudaMalloc, or what maps memory (calls)"""
+    num_device_free: int
+    """of cudaFree, or what unmaps memory (calls)"""
+    stats: Stats
+    """those of the allocator"""
+    marks: List[Mark]
+    """one for each mark of the tape, its lines with '@'"""
+    oom: bool
+    """an allocation failed"""
+    oom_event: Optional[int]
+    """of the event that failed first (index); None unless an allocation failed"""
+    oom_text: Optional[str]
+    """PyTorch's message for it; None unless an allocation failed"""
+    oom_free: Optional[FreeAtFailure]
+    """what was free then; None: no allocation failed"""
+    card: Optional[ReplayCard]
+    """which limits the allocator; None: memory is unlimited"""
+    recorded: Optional[Recorded]
+    """what the recording says; None: the file is a tape"""
+
+
+# end of figures
 
 
 # ---- out of memory ----------------------------------------------------------------------

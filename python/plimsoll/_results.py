@@ -16,8 +16,8 @@ from ._errors import Error, UsageError
 from ._library import Handle, Style
 from ._records import (
     BatchesReport, CardsReport, ComparisonReport, DifferenceReport, Entry, EstimateReport, FitReport,
-    FreeAtFailure, Gpu, InfoReport, LayersReport, Mark, ModelInfo, OomNumber, OomProcess, Record, Recorded, Remedy,
-    ReplayCard, SegmentsReport, ServeFitReport, ServeReport, SizeIn, Stat, Timeline, TimesReport)
+    Gpu, InfoReport, LayersReport, ModelInfo, OomNumber, OomProcess, Record, Remedy, ReplayReport, SegmentsReport,
+    ServeFitReport, ServeReport, SizeIn, Timeline, TimesReport)
 
 Render = Callable[[int, Any], str]
 """Takes a plim_render and a plim_style, or None; returns the text."""
@@ -197,23 +197,9 @@ class Comparison(Result, ComparisonReport):
             return super()._repr_html_()
 
 
-class Replay(Result):
+class Replay(Result, ReplayReport):
     """A tape or a recording, replayed through an allocator."""
 
-    events: int
-    storages: int
-    num_alloc_retries: int
-    num_ooms: int
-    num_device_alloc: int
-    num_device_free: int
-    stats: Dict[str, Stat]
-    marks: List[Mark]
-    oom: bool
-    oom_event: Optional[int]
-    oom_text: Optional[str]
-    oom_free: Optional[FreeAtFailure]
-    card: Optional[ReplayCard]
-    recorded: Optional[Recorded]
     _tables = {"marks": ("marks",)}
 
 

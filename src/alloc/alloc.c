@@ -84,7 +84,7 @@ void plim_alloc_reset_peak(plim_alloc *h)
 static void get_stats(const plim_alloc_stats *s, plim_alloc_stats *out)
 {
     *out = *s;
-#define FREED(stat) (stat).total_freed = (stat).total_allocated - (stat).current;
+#define FREED(stat) (stat).freed = (stat).allocated - (stat).current;
     EACH_STAT(out, FREED)
 #undef FREED
 }

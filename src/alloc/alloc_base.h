@@ -38,7 +38,7 @@ struct plim_alloc {
     uint32_t number; /* of the device */
     plim_alloc_conf conf;
     plim_device device;
-    plim_alloc_stats stats;            /* total_freed is computed on request */
+    plim_alloc_stats stats;            /* freed is computed on request */
     plim_alloc_stats pool[PLIM_POOLS]; /* small, large; only the counters that a pool has */
     plim_alloc_watch watch;            /* NULL: none */
     void *watch_ud;
@@ -68,7 +68,7 @@ static inline void plim_stat_up(plim_stat *s, uint64_t n)
 {
     s->current += n;
     s->peak = PLIM_MAX(s->peak, s->current);
-    s->total_allocated = plim_sat_add(s->total_allocated, n); /* the sum saturates at 16 EiB */
+    s->allocated = plim_sat_add(s->allocated, n); /* the sum saturates at 16 EiB */
 }
 static inline void plim_stat_down(plim_stat *s, uint64_t n)
 {

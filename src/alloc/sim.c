@@ -44,7 +44,7 @@ static plim_status sum_free(run *r)
         return plim_oom(r->err);
     plim_alloc_blocks(r->h, blocks, n);
     for (uint32_t i = 0; i < n; i++) {
-        plim_sim_free *pool = &r->out->oom_free[blocks[i].small ? 0 : 1];
+        plim_free_blocks *pool = &r->out->oom_free[blocks[i].small ? 0 : 1];
         if (blocks[i].state != PLIM_BLOCK_FREE)
             continue;
         pool->bytes += blocks[i].bytes;

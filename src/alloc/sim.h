@@ -27,12 +27,6 @@ static inline plim_bound plim_sim_bound(unsigned what)
                                   : PLIM_BOUND_USUAL;
 }
 
-/* The free blocks of a pool. */
-typedef struct plim_sim_free {
-    uint64_t bytes, largest;
-    uint32_t blocks;
-} plim_sim_free;
-
 /* Events are indices into tape->events; PLIM_NONE: no event.  A peak's event is the first one
  * at which the counter had that value. */
 enum { PLIM_BUCKETS = 240 }; /* of the timeline, at most */
@@ -52,8 +46,8 @@ typedef struct plim_sim {
     bool oom;           /* the device was out of memory, at least once */
     uint32_t oom_event; /* the first event that ran out of memory */
     plim_str oom_text;  /* and the message PyTorch would have printed; NUL after it */
-    plim_sim_free oom_free[PLIM_POOLS]; /* at that event: small, large */
-    uint64_t oom_device_free;           /* bytes free on the device at that event */
+    plim_free_blocks oom_free[PLIM_POOLS]; /* at that event: small, large */
+    uint64_t oom_device_free;              /* bytes free on the device at that event */
 
     plim_phase_row *rows; /* one per mark, in the tape's order */
     uint32_t n_rows;

@@ -15,7 +15,7 @@ static int compare_live(const void *a, const void *b)
     const plim_live_stack *x = a, *y = b;
     if (x->bytes != y->bytes)
         return x->bytes > y->bytes ? -1 : 1;
-    return strcmp(x->where, y->where);
+    return strcmp(x->where ? x->where : "", y->where ? y->where : "");
 }
 
 static plim_status name_stack(const plim_recording *r, uint32_t stack, plim_live_stack *out,
@@ -28,10 +28,10 @@ static plim_status name_stack(const plim_recording *r, uint32_t stack, plim_live
     for (uint32_t i = 0; i < s->n; i++)
         if (!(frames[i] = plim_recording_frame_text(r, r->frame_ids[s->first + i]).p))
             return plim_oom(err);
-    out->where = s->label == PLIM_NONE ? "" : plim_recording_frame_text(r, s->label).p;
+    out->where = s->label == PLIM_NONE ? NULL : plim_recording_frame_text(r, s->label).p;
     out->frames = frames;
     out->n_frames = s->n;
-    return out->where ? PLIM_OK : plim_oom(err);
+    return s->label == PLIM_NONE || out->where ? PLIM_OK : plim_oom(err);
 }
 
 /* Whether the stack stands for blocks that no event names, so that nobody knows how many. */
@@ -65,9 +65,9 @@ plim_status plim__recorded_live(const plim_recording *r, const plim_tape *t,
         return st;
     if (n)
         qsort(by, n, sizeof *by, compare_live);
-    out->live = live_list(r->arena, by, n);
-    out->n_live = n;
-    return out->live ? PLIM_OK : plim_oom(err);
+    out->live_at_peak = live_list(r->arena, by, n);
+    out->n_live_at_peak = n;
+    return out->live_at_peak ? PLIM_OK : plim_oom(err);
 }
 
 /* ---- segments ------------------------------------------------------------------- */
@@ -81,17 +81,17 @@ static int compare_free(const void *a, const void *b)
 }
 
 static plim_held_segment sum_segment(const plim_recording *r, const plim_recorded_segment *g,
-                                     plim_free_blocks pools[PLIM_POOLS])
+                                     plim_free_recorded *pools)
 {
     plim_held_segment s = {.size = sizeof s,
+                           .pool = g->small ? "small" : "large",
                            .bytes = g->bytes,
                            .stream = g->stream,
-                           .small = g->small,
                            .expandable = g->expandable,
                            .rounding_known = true};
     for (uint32_t i = g->first; i < g->first + g->n; i++) {
         const plim_recorded_block *b = &r->blocks[i];
-        plim_free_blocks *pool = &pools[g->small ? 0 : 1];
+        plim_free_blocks *pool = g->small ? &pools->small : &pools->large;
         if (b->state == PLIM_BLOCK_FREE) {
             s.free += b->bytes;
             s.largest = PLIM_MAX(s.largest, b->bytes);
@@ -112,7 +112,7 @@ static plim_held_segment sum_segment(const plim_recording *r, const plim_recorde
 static plim_status sum_segments(const plim_recording *r, plim_recorded *out, plim_err *err)
 {
     plim_held_segment *s = PLIM_NEW_N(r->arena, plim_held_segment, r->n_segments);
-    plim_free_blocks *pools = PLIM_NEW_N(r->arena, plim_free_blocks, PLIM_POOLS);
+    plim_free_recorded *pools = PLIM_NEW(r->arena, plim_free_recorded);
     if (!pools || (r->n_segments && !s))
         return plim_oom(err);
     for (uint32_t i = 0; i < r->n_segments; i++)
@@ -121,8 +121,7 @@ static plim_status sum_segments(const plim_recording *r, plim_recorded *out, pli
         qsort(s, r->n_segments, sizeof *s, compare_free);
     out->segments = segment_list(r->arena, s, r->n_segments);
     out->n_segments = r->n_segments;
-    out->small_free = &pools[0];
-    out->large_free = &pools[1];
+    out->free = pools;
     return out->segments ? PLIM_OK : plim_oom(err);
 }
 
@@ -131,45 +130,31 @@ static plim_status sum_segments(const plim_recording *r, plim_recorded *out, pli
 static plim_status fill_oom(const plim_recording *r, const plim_follow *f, plim_recorded *out,
                             plim_err *err)
 {
-    plim_live_stack where;
-    plim_status st = name_stack(r, f->oom_stack, &where, err);
-    if (st)
-        return st;
-    out->oom = true;
-    out->oom_where = where.where;
-    out->oom_action = f->oom_action;
-    out->oom_requested = f->oom_bytes;
-    out->oom_device_free = f->oom_device_free;
-    out->oom_reserved = f->oom_reserved;
-    if (!f->oom_free_known)
-        return PLIM_OK;
+    plim_live_stack stack;
+    plim_status st = name_stack(r, f->oom_stack, &stack, err);
+    plim_failed_request *oom = PLIM_NEW(r->arena, plim_failed_request);
     plim_free_blocks *pools = PLIM_NEW_N(r->arena, plim_free_blocks, PLIM_POOLS);
-    if (!pools)
-        return plim_oom(err);
-    for (int i = 0; i < PLIM_POOLS; i++)
-        pools[i] = (plim_free_blocks){f->free_bytes[i], f->largest[i], f->pieces[i]};
-    out->oom_small_free = &pools[0];
-    out->oom_large_free = &pools[1];
+    if (st || !oom || !pools)
+        return st ? st : plim_oom(err);
+    memcpy(pools, f->oom_free, sizeof f->oom_free);
+    *oom = (plim_failed_request){.size = sizeof *oom,
+                                 .action = f->oom_action,
+                                 .where = stack.where,
+                                 .requested = f->oom_bytes,
+                                 .device = f->oom_device_free,
+                                 .device_known = f->oom_device_free != UINT64_MAX,
+                                 .reserved = f->oom_reserved,
+                                 .small = f->oom_free_known ? &pools[0] : NULL,
+                                 .large = f->oom_free_known ? &pools[1] : NULL};
+    out->oom = oom;
     return PLIM_OK;
 }
 
 /* ---- a trace ---------------------------------------------------------------------- */
 
-static plim_status fill_trace(const plim_recording *r, plim_recorded *out, plim_err *err)
+static void sum_counters(const plim_recording *r, plim_trace_counters *t)
 {
-    plim_traced *t = PLIM_NEW(r->arena, plim_traced);
-    const char *process = plim__cstr(r->arena, r->process);
-    if (!t || !process)
-        return plim_oom(err);
-    *t = (plim_traced){.size = sizeof *t,
-                       .process = process,
-                       .n_processes = r->n_processes,
-                       .host = r->host,
-                       .requested_known = !r->blocks_only,
-                       .counted = r->counters != NULL,
-                       .ends_at = r->ends_at,
-                       .rest_bytes = r->rest_bytes};
-    for (uint32_t i = 0; r->counters && i < r->n_counters; i++) {
+    for (uint32_t i = 0; i < r->n_counters; i++) {
         const plim_counters *c = &r->counters[i];
         if (c->allocated > t->peak_allocated)
             t->peak_unused = c->reserved - PLIM_MIN(c->allocated, c->reserved);
@@ -178,8 +163,29 @@ static plim_status fill_trace(const plim_recording *r, plim_recorded *out, plim_
         t->end_allocated = c->allocated;
         t->end_reserved = c->reserved;
     }
+}
+
+static plim_status fill_trace(const plim_recording *r, plim_recorded *out, plim_err *err)
+{
+    plim_traced *t = PLIM_NEW(r->arena, plim_traced);
+    plim_trace_counters *counters = PLIM_NEW(r->arena, plim_trace_counters);
+    const char *process = plim__cstr(r->arena, r->process);
+    if (!t || !counters || !process)
+        return plim_oom(err);
+    *t = (plim_traced){.size = sizeof *t,
+                       .process = process,
+                       .processes = r->n_processes,
+                       .host = r->host,
+                       .requested_known = !r->blocks_only,
+                       .ends_at = r->ends_at,
+                       .rest_bytes = r->rest_bytes};
+    if (r->counters) {
+        sum_counters(r, counters);
+        t->counters = counters;
+    }
     out->actions = r->n_events;
     out->before_blocks = r->n_before - r->n_rest;
+    out->before_known = !r->rest_bytes;
     out->trace = t;
     return PLIM_OK;
 }
@@ -195,9 +201,10 @@ plim_status plim__recorded_fill(const plim_recording *r, int torch, plim_recorde
                            .format = r->format,
                            .actions = r->n_actions,
                            .device = r->device,
-                           .n_devices = PLIM_MAX(r->n_devices, 1),
+                           .devices = PLIM_MAX(r->n_devices, 1),
                            .from_start = plim_recording_from_start(r),
                            .before_blocks = r->n_before,
+                           .before_known = true,
                            .before_bytes = r->before_bytes,
                            .gaps = r->n_gaps,
                            .alloc_conf = r->conf.n ? plim__cstr(r->arena, r->conf) : ""};

@@ -23,11 +23,16 @@ static plim_status read_card(const plim_settings *s, plim_arena *a, int torch,
     }
     if (st || !gpu)
         return st;
-    out->context = plim_gpu_context_of(gpu, torch, false).high;
-    out->gpu = gpu->name;
-    out->gpu_bytes = s->vram ? s->vram : gpu->memory_bytes;
-    o->total = out->gpu_bytes;
-    o->capacity = o->total > out->context ? o->total - out->context : 1; /* 0 is no limit */
+    plim_replay_card *card = PLIM_NEW(a, plim_replay_card);
+    if (!card)
+        return plim_oom(err);
+    *card = (plim_replay_card){.size = sizeof *card,
+                               .name = gpu->name,
+                               .bytes = s->vram ? s->vram : gpu->memory_bytes,
+                               .context = plim_gpu_context_of(gpu, torch, false).high};
+    out->card = card;
+    o->total = card->bytes;
+    o->capacity = o->total > card->context ? o->total - card->context : 1; /* 0 is no limit */
     return PLIM_OK;
 }
 
@@ -46,22 +51,31 @@ static plim_status read_options(const plim_settings *s, plim_arena *a, plim_allo
     return card->note ? read_card(s, a, asked, out, card, err) : plim_oom(err);
 }
 
-PLIM__LIST(row_list, plim_phase_row)
+PLIM__LIST(mark_list, plim_replay_mark)
 
-static plim_status copy_rows(plim_arena *a, const plim_tape *t, const plim_sim *sim,
-                             plim_replay *out, plim_err *err)
+static plim_status copy_marks(plim_arena *a, const plim_tape *t, const plim_sim *sim,
+                              plim_replay *out, plim_err *err)
 {
-    const char **ops = PLIM_NEW_N(a, const char *, sim->n_rows);
-    if (!ops && sim->n_rows)
+    plim_replay_mark *marks = PLIM_NEW_N(a, plim_replay_mark, sim->n_rows);
+    if (!marks && sim->n_rows)
         return plim_oom(err);
-    for (uint32_t i = 0; i < sim->n_rows; i++)
-        if (!(ops[i] = plim__cstr(a, t->marks[i].op)))
+    for (uint32_t i = 0; i < sim->n_rows; i++) {
+        const plim_phase_row *r = &sim->rows[i];
+        marks[i] = (plim_replay_mark){.step = r->step,
+                                      .phase = r->phase,
+                                      .op = plim__cstr(a, t->marks[i].op),
+                                      .requested = r->requested,
+                                      .allocated = r->allocated,
+                                      .reserved = r->reserved,
+                                      .peak_requested = r->peak_requested,
+                                      .peak_allocated = r->peak_allocated,
+                                      .peak_reserved = r->peak_reserved};
+        if (!marks[i].op)
             return plim_oom(err);
-    if (!(out->rows = row_list(a, sim->rows, sim->n_rows)))
-        return plim_oom(err);
-    out->row_ops = ops;
-    out->n_rows = sim->n_rows;
-    return PLIM_OK;
+    }
+    out->marks = mark_list(a, marks, sim->n_rows);
+    out->n_marks = sim->n_rows;
+    return out->marks ? PLIM_OK : plim_oom(err);
 }
 
 static void copy_stats(const plim_alloc_stats *s, plim_replay *out)
@@ -81,17 +95,17 @@ static void copy_stats(const plim_alloc_stats *s, plim_replay *out)
     out->num_device_free = s->num_device_free;
 }
 
-static const plim_free_blocks *copy_free(plim_arena *a, const plim_sim_free *pool)
-{
-    plim_free_blocks *out = PLIM_NEW(a, plim_free_blocks);
-    if (out)
-        *out = (plim_free_blocks){pool->bytes, pool->largest, pool->blocks};
-    return out;
-}
+/* What became of a tape with expandable segments. */
+typedef struct expandable_run {
+    bool known;  /* they were tried */
+    bool serves; /* the allocation that failed without them */
+    bool oom;    /* it failed, or a later one */
+} expandable_run;
 
 /* Replays the tape with expandable segments, unless they are on or do not exist. */
 static plim_status try_expandable(plim_arena *a, const plim_tape *t,
-                                  const plim_alloc_options *o, plim_replay *out, plim_err *err)
+                                  const plim_alloc_options *o, uint32_t oom_event,
+                                  expandable_run *out, plim_err *err)
 {
     plim_alloc_options expandable = *o;
     plim_alloc_conf conf;
@@ -109,25 +123,24 @@ static plim_status try_expandable(plim_arena *a, const plim_tape *t,
     st = plim_sim_run(a, t, &expandable, PLIM_SIM_STOP_AT_OOM, &sim, err);
     if (st)
         return st;
-    out->expandable_known = true;
-    out->expandable_served = !sim.oom || sim.oom_event > out->oom_event;
-    out->expandable_oom = sim.oom;
+    *out = (expandable_run){true, !sim.oom || sim.oom_event > oom_event, sim.oom};
     return PLIM_OK;
 }
 
 /* A recording replayed on the device that it ran out of memory on: whether expandable segments
  * would have served the request that failed. */
 static plim_status explain_recorded(plim_arena *a, const plim_recording *r,
-                                    const plim_alloc_options *o, const plim_recorded *was,
-                                    plim_replay *out, plim_err *err)
+                                    const plim_alloc_options *o, plim_recorded *out,
+                                    plim_err *err)
 {
     plim_alloc_options then = *o;
     plim_tape t;
     plim_sim sim;
     uint32_t *stacks;
-    if (was->oom_device_free == UINT64_MAX) /* nothing says what the device had */
+    expandable_run e = {0};
+    if (!out->oom->device_known)
         return PLIM_OK;
-    then.capacity = then.total = was->oom_reserved + was->oom_device_free;
+    then.capacity = then.total = out->oom->reserved + out->oom->device;
     plim_tape_init(&t, a);
     plim_status st = plim_recording_tape(r, false, &t, &stacks, err);
     if (st || !then.capacity || then.capacity >> 60) /* no device has 1 EiB */
@@ -135,26 +148,40 @@ static plim_status explain_recorded(plim_arena *a, const plim_recording *r,
     st = plim_sim_run(a, &t, &then, PLIM_SIM_STOP_AT_OOM, &sim, err);
     if (st || !sim.oom)
         return st;
-    out->oom_event = sim.oom_event;
-    st = try_expandable(a, &t, &then, out, err);
-    out->oom_event = 0;
-    return st;
+    st = try_expandable(a, &t, &then, sim.oom_event, &e, err);
+    plim_failed_request *oom = PLIM_NEW(a, plim_failed_request);
+    if (st || !oom)
+        return st ? st : plim_oom(err);
+    *oom = *out->oom;
+    oom->expandable_known = e.known;
+    oom->expandable_serves = e.serves;
+    out->oom = oom;
+    return PLIM_OK;
 }
 
 /* What was free when memory ran out, and whether it was fragmented. */
 static plim_status explain_oom(plim_arena *a, const plim_tape *t, const plim_alloc_options *o,
                                const plim_sim *sim, plim_replay *out, plim_err *err)
 {
-    const plim_event *e = &t->events[sim->oom_event];
+    const plim_event *event = &t->events[sim->oom_event];
+    plim_free_at_failure *f = PLIM_NEW(a, plim_free_at_failure);
+    expandable_run e = {0};
+    plim_status st = f ? try_expandable(a, t, o, sim->oom_event, &e, err) : plim_oom(err);
+    if (st)
+        return st;
+    *f = (plim_free_at_failure){
+        .size = sizeof *f,
+        .requested = plim_storage_bytes(&t->storages[event->id], PLIM_BOUND_USUAL),
+        .device = sim->oom_device_free,
+        .small = sim->oom_free[0],
+        .large = sim->oom_free[1],
+        .expandable_known = e.known,
+        .expandable_serves = e.serves,
+        .expandable_oom = e.oom};
     out->oom_text = sim->oom_text.p;
     out->oom_event = sim->oom_event;
-    out->oom_requested = plim_storage_bytes(&t->storages[e->id], PLIM_BOUND_USUAL);
-    out->oom_device_free = sim->oom_device_free;
-    out->small_free = copy_free(a, &sim->oom_free[0]);
-    out->large_free = copy_free(a, &sim->oom_free[1]);
-    if (!out->small_free || !out->large_free)
-        return plim_oom(err);
-    return try_expandable(a, t, o, out, err);
+    out->oom_free = f;
+    return PLIM_OK;
 }
 
 /* The allocator that was asked for by name, else the one that the settings of PyTorch choose:
@@ -235,17 +262,18 @@ static plim_status replay_fill(const char *path, plim_bytes file, const plim_set
                               (s->stop_at_oom ? PLIM_SIM_STOP_AT_OOM : 0u),
                           &sim, err);
     if (!st)
-        st = copy_rows(a, &r.tape, &sim, out, err);
+        st = copy_marks(a, &r.tape, &sim, out, err);
     if (!st && rec)
         st = plim__recorded_live(&r, &r.tape, stacks, &sim, rec, err);
     if (!st && rec && rec->oom && rec->as_recorded)
-        st = explain_recorded(a, &r, &options, rec, out, err);
+        st = explain_recorded(a, &r, &options, rec, err);
     if (st)
         return st;
     out->size = sizeof *out;
     copy_stats(&sim.stats, out);
     out->events = sim.n_events;
     out->storages = r.tape.n_storages;
+    out->requested_known = !r.blocks_only;
     out->oom = sim.oom;
     out->recorded = rec;
     return sim.oom ? explain_oom(a, &r.tape, &options, &sim, out, err) : PLIM_OK;

@@ -92,13 +92,16 @@ static void write_figure(plim_jw *w, const plim_column *c, const void *of,
     }
 }
 
-/* Is the member there?  Else the object has none of this name. */
-static bool is_member(const plim_column *c, const void *of)
+bool plim_column_there(const plim_column *c, const void *of)
 {
     if (!(plim_column_in(c) & PLIM_IN_DATA))
         return false;
     if (!c->only)
         return true;
+    if (c->kind == PLIM_KIND_PART)
+        return *(const bool *)field_at(of, c->only);
+    if (c->kind == PLIM_KIND_REF)
+        return *(const void *const *)field_at(of, c->only);
     plim_cell cell = plim_column_cell(&(plim_column){.kind = c->kind, .at = c->only}, of);
     return cell.kind == PLIM_CELL_TEXT ? *cell.text != '\0' : cell.n > 0;
 }
@@ -107,7 +110,7 @@ static void write_members(plim_jw *w, const plim_column *figures, size_t n, cons
                           const plim_rows *own)
 {
     for (size_t i = 0; i < n && !is_end(&figures[i]); i++) {
-        if (!is_member(&figures[i], of))
+        if (!plim_column_there(&figures[i], of))
             continue;
         plim_jw_key(w, figures[i].name);
         write_figure(w, &figures[i], of, own);
@@ -128,17 +131,12 @@ void plim_figures_json(plim_jw *w, const plim_column *figures, const void *of,
     write_members(w, figures, SIZE_MAX, of, own);
 }
 
-void plim_rows_json_item(plim_jw *w, const plim_rows *r, uint64_t i)
-{
-    write_object(w, r->columns, r->n_columns, plim_rows_at(r, i), NULL);
-}
-
 void plim_rows_json(plim_jw *w, const char *key, const plim_rows *r)
 {
     plim_jw_key(w, key);
     plim_jw_array(w);
     for (uint64_t i = 0; i < r->n; i++)
-        plim_rows_json_item(w, r, i);
+        write_object(w, r->columns, r->n_columns, plim_rows_at(r, i), NULL);
     plim_jw_end(w);
 }
 

@@ -201,11 +201,11 @@ typedef struct plim_column {
     uint16_t known; /* a bool: false: it is unknown */
     uint16_t
         index; /* 1 + that of the item, where the field points at an array; 0: it does not */
-    uint16_t any;      /* a number of bytes: 0: this is null */
-    uint16_t with;     /* a text: NULL: this is null */
-    uint16_t unless;   /* a text: unless NULL, it says why this is unknown */
-    uint16_t exact;    /* a bool: false: "~" stands before it in text */
-    uint16_t only;     /* a number or text: 0 or "": the object has no such member */
+    uint16_t any;    /* a number of bytes: 0: this is null */
+    uint16_t with;   /* a text: NULL: this is null */
+    uint16_t unless; /* a text: unless NULL, it says why this is unknown */
+    uint16_t exact;  /* a bool: false: "~" stands before it in text */
+    uint16_t only; /* of its kind, of a PART a bool: if empty, the object has no such member */
     const char *empty; /* 0, NULL or "" is unknown, and says this; NULL: it is a value */
     const struct plim_column *of;     /* the figures of what it is made of */
     const char *unit, *doc, *nothing; /* nothing: why it is null */
@@ -226,6 +226,8 @@ static inline uint8_t plim_column_in(const plim_column *c)
 /* What `known`, `any`, `with` and `unless` say. */
 bool plim_column_known(const plim_column *c, const void *row);
 plim_cell plim_column_cell(const plim_column *c, const void *row);
+/* Is the member there?  Else the object has none of this name. */
+bool plim_column_there(const plim_column *c, const void *of);
 
 typedef struct plim_rows {
     const plim_column *columns;
@@ -282,7 +284,6 @@ plim_status plim_rows_csv(plim_page *p, const plim_rows *r, plim_err *err);
 plim_status plim_report_table(plim_page *p, const char *title, plim_rows rows, plim_err *err);
 const void *plim_rows_at(const plim_rows *r, uint64_t i);
 void plim_rows_json(plim_jw *w, const char *key, const plim_rows *r); /* an array of objects */
-void plim_rows_json_item(plim_jw *w, const plim_rows *r, uint64_t i); /* one of them */
 /* The members of an object, between its braces.  `own`: rows that take the place of those in
  * the struct with the same figures, sorted or picked; it ends with one without columns, and
  * NULL is none. */

@@ -192,10 +192,10 @@ static plim_status follow_oom(follower *f, uint32_t i)
     for (uint32_t k = 0; k < n; k++) {
         if (b[k].state != PLIM_BLOCK_FREE)
             continue;
-        uint32_t size = b[k].small ? 0 : 1;
-        o->free_bytes[size] += b[k].bytes;
-        o->largest[size] = PLIM_MAX(o->largest[size], b[k].bytes);
-        o->pieces[size]++;
+        plim_free_blocks *free = &o->oom_free[b[k].small ? 0 : 1];
+        free->bytes += b[k].bytes;
+        free->largest = PLIM_MAX(free->largest, b[k].bytes);
+        free->blocks++;
     }
     o->oom_free_known = true;
     return PLIM_OK;

@@ -158,8 +158,7 @@ typedef struct plim_follow {
     uint64_t oom_bytes, oom_device_free; /* the latter UINT64_MAX if unknown */
     uint64_t oom_reserved;               /* by the allocator, then */
     bool oom_free_known; /* the free blocks are those of the recorded allocator */
-    uint64_t free_bytes[PLIM_POOLS], largest[PLIM_POOLS];
-    uint32_t pieces[PLIM_POOLS];
+    plim_free_blocks oom_free[PLIM_POOLS];
 } plim_follow;
 plim_status plim_recording_follow(const plim_recording *r, int torch, plim_follow *out,
                                   plim_err *err);

@@ -45,8 +45,8 @@ static plim_stat stat_since(const plim_alloc_stats *now, const plim_alloc_stats 
     if (kind == PLIM_STAT_NUMBER)
         return (plim_stat){.current = *(const uint64_t *)n - *(const uint64_t *)z};
     plim_stat s = *(const plim_stat *)n;
-    s.total_allocated -= ((const plim_stat *)z)->total_allocated;
-    s.total_freed -= ((const plim_stat *)z)->total_freed;
+    s.allocated -= ((const plim_stat *)z)->allocated;
+    s.freed -= ((const plim_stat *)z)->freed;
     return s;
 }
 

@@ -232,7 +232,7 @@ static void judge_stat(const judge *j, const char *name, const plim_stat *s, uin
         fail_msg("%s: %s is %" PRIu64 ", the blocks say %" PRIu64, j->where, name, s->current,
                  want);
     CHECK(name, s->peak >= s->current);
-    CHECK(name, s->total_allocated - s->total_freed == s->current);
+    CHECK(name, s->allocated - s->freed == s->current);
 }
 
 static void judge_counters(const judge *j)

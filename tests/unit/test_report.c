@@ -731,24 +731,23 @@ static void test_replay(void **state)
 {
     (void)state;
     enum { N = 12 };
-    plim_phase_row rows[N];
-    const plim_phase_row *list[N];
-    const char *ops[N];
-    POINT(list, rows);
+    plim_replay_mark marks[N];
+    const plim_replay_mark *list[N];
+    POINT(list, marks);
     for (int i = 0; i < N; i++) { /* the peak in the middle */
         uint64_t n = (uint64_t)PLIM_MIN(i, N - i) * 1024;
-        rows[i] = (plim_phase_row){0, PLIM_PHASE_FORWARD, n, n, n, n, n, n};
-        ops[i] = i == 6 ? "highest" : i == 5 ? "before" : "other";
+        const char *op = i == 6 ? "highest" : i == 5 ? "before" : "other";
+        marks[i] = (plim_replay_mark){0, PLIM_PHASE_FORWARD, op, n, n, n, n, n, n};
     }
     const plim_replay r = {.events = 1234,
                            .storages = 5,
+                           .requested_known = true,
                            .allocation = {1, 2, 3, 4},
                            .allocated_bytes = {512, 1024, 2048, 1536},
                            .reserved_bytes = {2 * MIB, 4 * MIB, 4 * MIB, 2 * MIB},
                            .num_ooms = 1,
-                           .rows = list,
-                           .row_ops = ops,
-                           .n_rows = N,
+                           .marks = list,
+                           .n_marks = N,
                            .oom = true,
                            .oom_event = 1000,
                            .oom_text = "CUDA out of memory. Tried to allocate 1.00 GiB."};
@@ -986,6 +985,14 @@ static plim_phase_row random_row(uint64_t *s)
                             random_bytes(s)};
 }
 
+static plim_replay_mark random_mark(uint64_t *s)
+{
+    const plim_phase_row r = random_row(s);
+    return (plim_replay_mark){r.step,           r.phase,          random_name(s),
+                              r.requested,      r.allocated,      r.reserved,
+                              r.peak_requested, r.peak_allocated, r.peak_reserved};
+}
+
 static plim_model_info random_model(uint64_t *s)
 {
     return (plim_model_info){.name = random_name(s),
@@ -1122,12 +1129,11 @@ static void test_random_tables(void **state)
         plim_layer layer[N];
         plim_fit_row card[N];
         plim_batch_row batch[N];
-        plim_phase_row mark[N];
+        plim_replay_mark mark[N];
         const plim_layer *layer_at[N];
         const plim_fit_row *card_at[N];
         const plim_batch_row *batch_at[N];
-        const plim_phase_row *mark_at[N];
-        const char *op[N];
+        const plim_replay_mark *mark_at[N];
         POINT(layer_at, layer);
         POINT(card_at, card);
         POINT(batch_at, batch);
@@ -1151,8 +1157,7 @@ static void test_random_tables(void **state)
                                         random_bytes(&s),
                                         random_bytes(&s),
                                         0};
-            mark[k] = random_row(&s);
-            op[k] = random_name(&s);
+            mark[k] = random_mark(&s);
         }
         const plim_model_info model[] = {random_model(&s), random_model(&s), random_model(&s)};
         plim_settings *set = asked_settings(NULL);
@@ -1166,16 +1171,13 @@ static void test_random_tables(void **state)
                                       .per_sample = random_bytes(&s),
                                       .batches = batch_at,
                                       .n_batches = N};
-        const plim_replay replay = {.events = random_bytes(&s),
-                                    .allocation = {random_bytes(&s), random_bytes(&s),
-                                                   random_bytes(&s), random_bytes(&s)},
-                                    .num_ooms = random_bytes(&s),
-                                    .rows = mark_at,
-                                    .row_ops = op,
-                                    .n_rows = N,
-                                    .oom = true,
-                                    .oom_event = random_bytes(&s),
-                                    .oom_text = random_name(&s)};
+        plim_replay replay = {.marks = mark_at, .n_marks = N, .oom = true};
+        replay.events = random_bytes(&s);
+        replay.allocation = (plim_stat){random_bytes(&s), random_bytes(&s), random_bytes(&s),
+                                        random_bytes(&s)};
+        replay.num_ooms = random_bytes(&s);
+        replay.oom_text = random_name(&s);
+        replay.oom_event = random_bytes(&s);
         const plim_style st = random_style(&s);
         text t = {0};
 #define ALL(kind)                                                                             \

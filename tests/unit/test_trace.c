@@ -125,8 +125,9 @@ static void test_out_of_memory(void **state)
     CHECK("less than a segment is left", f.oom_device_free < 20 * MIB);
     CHECK("whole segments", f.oom_reserved % (20 * MIB) == 0);
     uint64_t segments = f.oom_reserved / (20 * MIB);
-    CHECK("2 MiB of each are free", f.free_bytes[1] == segments * 2 * MIB);
-    CHECK("in a piece each", f.pieces[1] == segments && f.largest[1] == 2 * MIB);
+    CHECK("2 MiB of each are free", f.oom_free[1].bytes == segments * 2 * MIB);
+    CHECK("in a piece each",
+          f.oom_free[1].blocks == segments && f.oom_free[1].largest == 2 * MIB);
     CHECK("where", plim_str_ends(plim_recording_frame_text(&r, r.stacks[f.oom_stack].label),
                                  PLIM_STR(" block")));
     plim_file_close(&b);

@@ -254,17 +254,17 @@ static void test_pools(void **state)
         for (uint32_t i = 0; i < rows; i++) {
             if (s[i].kind != PLIM_STAT_POOLS)
                 continue;
-            large += s[i].large.total_allocated;
+            large += s[i].large.allocated;
             CHECK(s[i].name, s[i].all.current == s[i].small.current + s[i].large.current);
-            CHECK(s[i].name, s[i].all.total_allocated ==
-                                 s[i].small.total_allocated + s[i].large.total_allocated);
+            CHECK(s[i].name,
+                  s[i].all.allocated == s[i].small.allocated + s[i].large.allocated);
             CHECK(s[i].name, s[i].all.peak >= s[i].small.peak &&
                                  s[i].all.peak <= s[i].small.peak + s[i].large.peak);
         }
         CHECK("there are large ones", large > 0);
         plim_vgpu_reset_accumulated(d);
         plim_stat now = stat_of(d, "allocation");
-        CHECK("counting begins anew", now.total_allocated == 0 && now.total_freed == 0);
+        CHECK("counting begins anew", now.allocated == 0 && now.freed == 0);
         CHECK("what there is stays", now.current == n);
         CHECK("so does the peak", now.peak >= n);
         plim_vgpu_close(d);

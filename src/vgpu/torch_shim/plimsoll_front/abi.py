@@ -87,12 +87,11 @@ class Card(ctypes.Structure):
 
 class Counter(ctypes.Structure):
     c_type = "plim_stat"
-    _fields_ = [(name, c_u64) for name in ("current", "peak", "total_allocated", "total_freed")]
+    _fields_ = [(name, c_u64) for name in ("current", "peak", "allocated", "freed")]
 
     def columns(self):
         """Under the names of torch.cuda.memory_stats."""
-        return {"current": self.current, "peak": self.peak, "allocated": self.total_allocated,
-                "freed": self.total_freed}
+        return {name: getattr(self, name) for name, _ in self._fields_}
 
 
 class Stat(ctypes.Structure):

@@ -97,7 +97,7 @@ class Device:
 
     def used(self):
         """Whether the script asked for memory."""
-        return self.failed() or any(s.name == b"allocation" and s.all.total_allocated
+        return self.failed() or any(s.name == b"allocation" and s.all.allocated
                                     for s in self.stats())
 
 
