@@ -1476,41 +1476,54 @@ typedef enum plim_oom_quantity {
 /* A static string such as "unallocated"; "?" for any other number. */
 PLIM_API const char *plim_oom_quantity_name(plim_oom_quantity q);
 
-/* A number of bytes as a message prints it, rounded to 0.01 of its unit.  This struct has
- * its final size. */
+/* figures: oom_number oom_process oom_remedy oom_message */
+/* clang-format off */
+/* A number of bytes as a message prints it, rounded to 0.01 of its unit, or what follows
+ * from such numbers. */
 typedef struct plim_oom_number {
-    uint64_t bytes;  /* UINT64_MAX: the message does not tell */
+    uint64_t bytes; /* the number */
     uint64_t within; /* the real number differs by no more than this */
-    bool derived;    /* a sum or difference of other numbers */
+    bool derived; /* it is a sum or difference of other numbers */
 } plim_oom_number;
 
+/* Another process that the message names. */
 typedef struct plim_oom_process {
-    uint64_t pid;
-    plim_oom_number memory; /* in use */
+    uint64_t pid; /* of the process */
+    const plim_oom_number *memory; /* in use by it; NULL: the message does not tell */
 } plim_oom_process;
 
+/* What helps. */
 typedef struct plim_oom_remedy {
-    const char *text;
-    const char *command; /* NULL: none */
+    const char *text; /* in a sentence */
+    const char *command; /* that does it, or shows more; NULL: there is none */
 } plim_oom_remedy;
 
+/* An out-of-memory message, explained. */
 typedef struct plim_oom_message {
     size_t size; /* of this struct */
-    plim_oom_source source;
-    uint32_t messages; /* out-of-memory messages in the text; this is the last with numbers */
-    int64_t gpu;       /* index of the card; -1: unknown */
-    const char *torch; /* PyTorch versions that print this form, "2.2 to 2.8"; NULL: unknown */
-    const plim_oom_number *numbers; /* indexed by plim_oom_quantity */
+    /* by plim_oom_quantity; NULL: the message does not tell */
+    const plim_oom_number *const *numbers;
     uint32_t n_numbers;
+    /* "torch", "torch_async", "torch_mps", "cuda", "cublas", "cudnn", "jax", "tensorflow",
+     * "host", "llama.cpp", "vllm", "cupy" */
+    plim_oom_source source;
+    /* about memory that ran out, in the text; this is the last with numbers */
+    uint32_t messages;
+    int64_t gpu; /* of the card (index); only if gpu_known */
+    /* PyTorch versions that print this form, "2.2 to 2.8"; NULL: not known */
+    const char *torch;
     const plim_oom_process *const *processes; /* other processes that the message names */
     uint32_t n_processes;
     const char *const *cards; /* names of the cards with this much memory */
     uint32_t n_cards;
-    const char *const *causes; /* sentences, the likeliest cause first */
+    const char *const *causes; /* sentences, the likeliest first */
     uint32_t n_causes;
-    const plim_oom_remedy *const *remedies;
+    const plim_oom_remedy *const *remedies; /* what helps, in the order to try */
     uint32_t n_remedies;
+    bool gpu_known; /* the message names the card */
 } plim_oom_message;
+/* clang-format on */
+/* end of figures */
 
 /* Reads the out-of-memory message in a text of n bytes, which may be a whole log, and
  * explains it.  Of several messages the last one with numbers counts.  PLIM_EFORMAT: there

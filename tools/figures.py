@@ -85,10 +85,12 @@ class Figure:
             self.path, self.kind = plain[2], plain[4]
         elif what == "GROUPED":
             self.key, self.path, self.kind = plain[2], f"{plain[1]}_{plain[2]}", plain[3]
-        elif what in ("ROWS", "PART", "REF", "GROUP", "INNER", "INNER_REF"):
+        elif what in ("ROWS", "PART", "REF", "GROUP", "INNER", "INNER_REF", "INNER_ROWS"):
             self.of, self.path = plain[2], self.key
         elif what == "REF_AS":
             self.path, self.of = plain[2], plain[3]
+        elif what == "REF_AT":
+            self.path, self.of = plain[2], plain[4]
         elif what in ("SHAPE", "SHAPE_AGAIN", "SETTINGS"):
             self.key = self.path = what.split("_")[0].lower()
         elif what in ("TEXTS", "PAIRS"):
@@ -105,13 +107,13 @@ class Figure:
 
     @property
     def in_data(self):
-        return self.what not in ("FIELD", "INNER", "INNER_REF", "SHOWN", "RANGE", "DELTA", "CARD")
+        return self.what not in ("FIELD", "INNER", "INNER_REF", "INNER_ROWS", "SHOWN", "RANGE", "DELTA", "CARD")
 
     @property
     def in_struct(self):
         """Has plim_STRUCT a field for it?"""
         return self.what not in ("DERIVED", "SHOWN", "RANGE", "DELTA", "CARD", "GROUP", "NESTED", "INDEXED",
-                             "SHAPE_AGAIN")
+                             "SHAPE_AGAIN", "REF_AT")
 
 
 class Object:
@@ -198,7 +200,7 @@ def c_fields(f):
         return [(f"const char *const *{f.path};", doc), (count, "")]
     if f.what == "PAIRS":
         return [(f"const plim_info_pair *const *{f.path};", doc), (count, "")]
-    if f.what == "ROWS":
+    if f.what in ("ROWS", "INNER_ROWS"):
         return [(f"const plim_{of_struct(f.of)} *const *{f.path};", doc), (count, "")]
     if f.what in ("PART", "INNER"):
         return [(f"plim_{of_struct(f.of)} {f.path};", doc)]
@@ -306,7 +308,7 @@ def records(text):
 
 
 def value_of(f, seen):
-    if f.what in ("ROWS", "PART", "REF", "REF_AS", "GROUP"):
+    if f.what in ("ROWS", "PART", "REF", "REF_AS", "REF_AT", "GROUP"):
         o = OBJECTS[f.of]
         what = "list of objects" if f.what == "ROWS" else f"object of {f.unit}" if f.unit else "object"
         if f.of in seen:

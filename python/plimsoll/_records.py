@@ -1688,25 +1688,92 @@ class ReplayReport(Record):
 # end of figures
 
 
-# ---- out of memory ----------------------------------------------------------------------
+# figures: oom
 
 
 class OomNumber(Record):
-    """A number of the message, which is rounded: the real one differs by at most `within`."""
+    """A number of bytes as a message prints it, rounded to 0.01 of its unit, or what follows from such numbers."""
 
     bytes: int
+    """the number"""
     within: int
+    """the real number differs by no more than this"""
     derived: bool
+    """it is a sum or difference of other numbers"""
+
+
+class OomNumbers(Record):
+    """The numbers of a message, and those that follow from them."""
+
+    tried: Optional[OomNumber]
+    """a segment: the tensor, rounded up; None: the message does not tell"""
+    total: Optional[OomNumber]
+    """memory of the card; None: the message does not tell"""
+    free: Optional[OomNumber]
+    """on the card, for any process; None: the message does not tell"""
+    allowed: Optional[OomNumber]
+    """limit of this process; None: the message does not tell"""
+    allocated: Optional[OomNumber]
+    """by PyTorch: tensors; None: the message does not tell"""
+    private: Optional[OomNumber]
+    """of that: CUDA graphs; None: the message does not tell"""
+    unallocated: Optional[OomNumber]
+    """held by PyTorch, used by no tensor; None: the message does not tell"""
+    reserved: Optional[OomNumber]
+    """allocated + unallocated; None: the message does not tell"""
+    process: Optional[OomNumber]
+    """in use on the card; None: the message does not tell"""
+    outside: Optional[OomNumber]
+    """CUDA context and libraries; None: the message does not tell"""
+    elsewhere: Optional[OomNumber]
+    """total - free - process, or - reserved if process is not known; on an Apple GPU other allocations; None: the
+    message does not tell"""
 
 
 class OomProcess(Record):
+    """Another process that the message names."""
+
     pid: int
-    memory: OomNumber
+    """of the process"""
+    memory: Optional[OomNumber]
+    """in use by it; None: the message does not tell"""
 
 
 class Remedy(Record):
+    """What helps."""
+
     text: str
+    """in a sentence"""
     command: Optional[str]
+    """that does it, or shows more; None: there is none"""
+
+
+class OutOfMemoryReport(Record):
+    """An out-of-memory message, explained."""
+
+    schema: str
+    source: str
+    """'torch', 'torch_async', 'torch_mps', 'cuda', 'cublas', 'cudnn', 'jax', 'tensorflow', 'host', 'llama.cpp',
+    'vllm', 'cupy'"""
+    messages: int
+    """about memory that ran out, in the text; this is the last with numbers"""
+    gpu: Optional[int]
+    """of the card (index); None unless the message names the card"""
+    torch: Optional[str]
+    """PyTorch versions that print this form, '2.2 to 2.8'; None: not known"""
+    numbers: OomNumbers
+    """those of the message, and those that follow from them"""
+    processes: List[OomProcess]
+    """other processes that the message names"""
+    cards: List[str]
+    """names of the cards with this much memory"""
+    causes: List[str]
+    """sentences, the likeliest first"""
+    remedies: List[Remedy]
+    """what helps, in the order to try"""
+
+
+# end of figures
 
 
 # ---- size and the lists -------------------------------------------------------------------

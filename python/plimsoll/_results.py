@@ -16,7 +16,7 @@ from ._errors import Error, UsageError
 from ._library import Handle, Style
 from ._records import (
     BatchesReport, CardsReport, ComparisonReport, DifferenceReport, Entry, EstimateReport, FitReport,
-    Gpu, InfoReport, LayersReport, ModelInfo, OomNumber, OomProcess, Record, Remedy, ReplayReport, SegmentsReport,
+    Gpu, InfoReport, LayersReport, ModelInfo, OutOfMemoryReport, Record, ReplayReport, SegmentsReport,
     ServeFitReport, ServeReport, SizeIn, Timeline, TimesReport)
 
 Render = Callable[[int, Any], str]
@@ -210,18 +210,8 @@ class Difference(Result, DifferenceReport):
                "figures": ("figures",)}
 
 
-class OutOfMemory(Result):
+class OutOfMemory(Result, OutOfMemoryReport):
     """An out-of-memory message, explained."""
-
-    source: str
-    messages: int
-    gpu: Optional[int]
-    torch: Optional[str]
-    numbers: Dict[str, Optional[OomNumber]]
-    processes: List[OomProcess]
-    cards: List[str]
-    causes: List[str]
-    remedies: List[Remedy]
 
 
 class Size(Result):

@@ -532,15 +532,31 @@ static plim_status list_remedies(cause_case *c, plim_err *err)
     return PLIM_OK;
 }
 
+/* Those that are known. */
+static plim_status list_numbers(cause_case *c, plim_err *err)
+{
+    const plim_oom_number **list =
+        PLIM_NEW_N(c->arena, const plim_oom_number *, PLIM_OOM_QUANTITY_COUNT);
+    if (!list)
+        return plim_oom(err);
+    for (int q = 0; q < PLIM_OOM_QUANTITY_COUNT; q++)
+        list[q] = is_known(c, (plim_oom_quantity)q) ? &c->view->number[q] : NULL;
+    c->out->numbers = list;
+    c->out->n_numbers = PLIM_OOM_QUANTITY_COUNT;
+    return PLIM_OK;
+}
+
 plim_status plim_oom_explain(plim_arena *a, plim_oom_view *view, plim_oom_message *out,
                              plim_err *err)
 {
     cause_case c = {.arena = a, .view = view, .out = out};
     derive_numbers(view->number);
     for (uint32_t i = 0; i < out->n_processes; i++)
-        if (plim_oom_known(&out->processes[i]->memory))
-            c.others = plim_sat_add(c.others, out->processes[i]->memory.bytes);
-    plim_status st = find_cards(&c, err);
+        if (out->processes[i]->memory)
+            c.others = plim_sat_add(c.others, out->processes[i]->memory->bytes);
+    plim_status st = list_numbers(&c, err);
+    if (!st)
+        st = find_cards(&c, err);
     if (!st)
         st = list_causes(&c, err);
     return st ? st : list_remedies(&c, err);

@@ -374,9 +374,11 @@ static plim_status read_processes(plim_arena *a, plim_str s, plim_oom_message *o
             !text_has(s, end, "has"))
             continue;
         plim_oom_process *p = PLIM_NEW(a, plim_oom_process);
-        if (!p || !PLIM_PUSH_ROOM(a, list, n, cap))
+        plim_oom_number *memory = PLIM_NEW(a, plim_oom_number);
+        if (!p || !memory || !PLIM_PUSH_ROOM(a, list, n, cap))
             return plim_oom(err);
-        *p = (plim_oom_process){pid, number_after(s, end + strlen("has"))};
+        *memory = number_after(s, end + strlen("has"));
+        *p = (plim_oom_process){pid, plim_oom_known(memory) ? memory : NULL};
         list[n++] = p;
     }
     out->processes = list;
@@ -581,9 +583,8 @@ plim_status plim_oom_parse(plim_arena *a, const plim_oom_reader *r, plim_oom_vie
     out->messages = r->messages;
     out->source = r->source;
     out->gpu = read_gpu(span);
+    out->gpu_known = out->gpu >= 0;
     read_numbers(r, span, view->number);
     read_form(span, view, out);
-    out->numbers = view->number;
-    out->n_numbers = PLIM_OOM_QUANTITY_COUNT;
     return read_processes(a, span, out, err);
 }

@@ -24,7 +24,8 @@
  * .align, .least, .drop  its column in text
  * .exact   a flag: where it is not set, "~" stands before it in text
  *
- * Fields that are in the struct only: FIELD, INNER (a struct), INNER_REF (a pointer to one).
+ * Fields that are in the struct only: FIELD, INNER (a struct), INNER_REF (a pointer to one),
+ * INNER_ROWS (an array of such pointers, and n_FIELD).
  * What has no field of its own:
  *     DERIVED      .get makes the cell of the struct
  *     SHOWN        likewise, in text only; RANGE, DELTA and CARD are made of fields
@@ -36,7 +37,7 @@
  *     SHAPE        `rank` and `dim`
  *     TEXTS, PAIRS, ROWS  strings, keys with values, structs, and how many: n_FIELD
  *     PART         a struct
- *     REF, REF_AS  a pointer to one; NULL: null
+ *     REF, REF_AS  a pointer to one; NULL: null.  REF_AT: it is an item of an INNER_ROWS
  *     SETTINGS     those with which the answer was made, of a command */
 #ifndef PLIM_FIGURES_H
 #define PLIM_FIGURES_H
@@ -60,6 +61,7 @@
 #define FIELD(s, field, what, ...)
 #define INNER(s, field, object, ...)
 #define INNER_REF(s, field, object, ...)
+#define INNER_ROWS(s, field, object, ...)
 #define NESTED(s, key, path, what, ...)                                                       \
     {.name = #key, .kind = PLIM_KIND_##what, .at = PLIM_AT(s, path), __VA_ARGS__},
 #define GROUPED(s, prefix, key, what, ...) NESTED(s, key, prefix##_##key, what, __VA_ARGS__)
@@ -117,6 +119,8 @@
      .at = PLIM_AT(s, field),                                                                 \
      .of = plim_##object##_figures,                                                           \
      __VA_ARGS__},
+#define REF_AT(s, key, array, i, object, ...)                                                 \
+    REF_AS(s, key, array, object, .index = (i) + 1, __VA_ARGS__)
 #define GROUP(s, key, object, ...)                                                            \
     {.name = #key,                                                                            \
      .kind = PLIM_KIND_PART,                                                                  \

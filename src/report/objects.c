@@ -65,6 +65,8 @@ static void write_settings(plim_jw *w, const plim_column *c, const void *of)
 static void write_ref(plim_jw *w, const plim_column *c, const void *of, const plim_rows *own)
 {
     const void *at = *(const void *const *)field_at(of, c->at);
+    if (c->index)
+        at = ((const void *const *)at)[c->index - 1];
     if (at)
         write_object(w, c->of, SIZE_MAX, at, own);
     else

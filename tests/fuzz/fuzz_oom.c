@@ -40,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     }
     plim_assert(m->messages && m->n_causes);
     for (uint32_t q = 0; q < m->n_numbers; q++)
-        plim_assert(!plim_oom_known(&m->numbers[q]) || m->numbers[q].bytes < 1ull << 62);
+        plim_assert(!m->numbers[q] || m->numbers[q]->bytes < 1ull << 62);
     st = plim_oom_print(m, PLIM_TEXT, NULL, count, &printed, NULL);
     if (!st)
         st = plim_oom_print(m, PLIM_JSON, NULL, count, &printed, NULL);

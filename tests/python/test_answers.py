@@ -132,8 +132,8 @@ class Answers(unittest.TestCase):
                 answer = plimsoll.oom(message)
                 self.assertEqual(str(answer) + "\n", said)
                 self.assertEqual(answer.to_dict(), data)
-        self.assertEqual(answer.numbers["tried"].bytes, 20 * 2**20)
-        self.assertIsNone(answer.numbers["private"])
+        self.assertEqual(answer.numbers.tried.bytes, 20 * 2**20)
+        self.assertIsNone(answer.numbers.private)
 
     def test_tape(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -297,6 +297,7 @@ class Records(unittest.TestCase):
         answers.append(plimsoll.replay(plimsoll.tape("mlp", batch=8), vram="1MiB", torch="2.99").to_dict())
         answers += [plimsoll.replay(path).to_dict() for path in (
             SNAPSHOTS / "oom-2.13.pickle", TRACES / "cuda.json", TRACES / "cpu.json")]
+        answers.append(plimsoll.oom(OOM + " Process 4210 has 6.20 GiB memory in use.").to_dict())
 
         def walk(o, data):
             rows = [f for f in o.figures if f.in_data]

@@ -147,7 +147,7 @@ static uint32_t rank_oom(plim_str span, int begin)
     uint32_t known = 0;
     CHECK("a message", plim_oom_read(span.p, span.n, &m, NULL) == PLIM_OK);
     for (uint32_t q = 0; q < m->n_numbers; q++)
-        known += m->numbers[q].bytes != UINT64_MAX && !m->numbers[q].derived;
+        known += m->numbers[q] && !m->numbers[q]->derived;
     plim_oom_free(m);
     return !begins[begin].torch ? 0 : known > 1 ? 2 : 1;
 }
