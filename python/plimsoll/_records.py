@@ -1776,14 +1776,38 @@ class OutOfMemoryReport(Record):
 # end of figures
 
 
-# ---- size and the lists -------------------------------------------------------------------
+# figures: size
 
 
 class SizeIn(Record):
+    """The size of the tensor in a data type."""
+
     dtype: str
+    """its name, 'fp32'"""
     torch: str
+    """its name in PyTorch, 'torch.float32'"""
     bits: int
+    """of an element"""
     bytes: Optional[int]
+    """of the tensor, rounded up; None unless it fits in 64 bits"""
+
+
+class SizeReport(Record):
+    """The size of a tensor in every data type."""
+
+    schema: str
+    shape: Tuple[int, ...]
+    """as it was given"""
+    elements: int
+    """of the tensor"""
+    dtypes: List[SizeIn]
+    """one for each"""
+
+
+# end of figures
+
+
+# ---- the lists -------------------------------------------------------------------
 
 
 class Entry(Record):

@@ -17,7 +17,7 @@ from ._library import Handle, Style
 from ._records import (
     BatchesReport, CardsReport, ComparisonReport, DifferenceReport, Entry, EstimateReport, FitReport,
     Gpu, InfoReport, LayersReport, ModelInfo, OutOfMemoryReport, Record, ReplayReport, SegmentsReport,
-    ServeFitReport, ServeReport, SizeIn, Timeline, TimesReport)
+    ServeFitReport, ServeReport, SizeReport, Timeline, TimesReport)
 
 Render = Callable[[int, Any], str]
 """Takes a plim_render and a plim_style, or None; returns the text."""
@@ -214,12 +214,9 @@ class OutOfMemory(Result, OutOfMemoryReport):
     """An out-of-memory message, explained."""
 
 
-class Size(Result):
+class Size(Result, SizeReport):
     """The size of a tensor in every data type."""
 
-    shape: Tuple[int, ...]
-    elements: int
-    dtypes: List[SizeIn]
     _tables = {"dtypes": ("dtypes",)}
 
 

@@ -1,12 +1,23 @@
 /* report_size.c -- the size of a tensor in every dtype. */
 #include "core/shape.h"
-#include "report/report.h"
+#include "report/figures.h"
 
-typedef struct size_row {
-    const plim_dtype_row *dtype;
+typedef struct plim_size_row {
+    const char *dtype, *torch, *doc;
+    uint32_t bits;
     uint64_t bytes;
-    bool fits; /* in 64 bits */
-} size_row;
+    bool fits;
+} plim_size_row;
+
+typedef struct plim_size {
+    int rank;
+    int64_t dim[PLIM_MAX_RANK];
+    uint64_t elements;
+    const plim_size_row *const *dtypes;
+    uint32_t n_dtypes;
+} plim_size;
+
+#include "answers/size.def"
 
 /* The bytes of a number of elements, rounded up; false if they do not fit in 64 bits.
  * Intermediate results do not overflow. */
@@ -14,45 +25,6 @@ static bool size_of(uint64_t elements, uint64_t bits, uint64_t *bytes)
 {
     uint64_t rest = (elements % 8 * bits + 7) / 8;
     return plim_mul(elements / 8, bits, bytes) && plim_add(*bytes, rest, bytes);
-}
-
-static plim_cell size_bytes(const size_row *r, plim_cell_kind kind)
-{
-    return plim_cell_u64(r->fits ? kind : PLIM_CELL_UNKNOWN, r->bytes);
-}
-
-/* clang-format off */
-PLIM_GETTER(size_dtype, size_row, plim_cell_text(r->dtype->name))
-PLIM_GETTER(size_torch, size_row, plim_cell_text(r->dtype->torch))
-PLIM_GETTER(size_bits, size_row, plim_cell_u64(PLIM_CELL_COUNT, r->dtype->bits))
-PLIM_GETTER(size_human, size_row, size_bytes(r, PLIM_CELL_BYTES))
-PLIM_GETTER(size_exact, size_row, size_bytes(r, PLIM_CELL_COUNT))
-PLIM_GETTER(size_doc, size_row, plim_cell_text(r->dtype->doc))
-
-static const plim_column size_columns[] = {
-    /* name    title    in            align       least drop get */
-    PLIM_COLUMN("dtype",  "dtype", PLIM_IN_BOTH, PLIM_LEFT,     0,  0, size_dtype),
-    PLIM_COLUMN("torch",  "torch", PLIM_IN_BOTH, PLIM_LEFT,     0,  1, size_torch),
-    PLIM_COLUMN("bits",   "bits",  PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, size_bits),
-    PLIM_COLUMN("",       "size",  PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, size_human),
-    PLIM_COLUMN("bytes",  "bytes", PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, size_exact),
-    PLIM_COLUMN("doc",    "",      PLIM_IN_TEXT, PLIM_CUT_TAIL, 24, 2, size_doc),
-};
-/* clang-format on */
-
-typedef struct size_ask {
-    plim_meta meta;
-    uint64_t elements;
-    size_row rows[PLIM_DTYPE_COUNT];
-} size_ask;
-
-static plim_rows size_rows(const size_ask *a)
-{
-    return (plim_rows){.columns = size_columns,
-                       .n_columns = PLIM_COUNT(size_columns),
-                       .items = a->rows,
-                       .size = sizeof a->rows[0],
-                       .n = PLIM_COUNT(a->rows)};
 }
 
 /* Shortens "3.00 MB" to "3 MB". */
@@ -70,14 +42,14 @@ static plim_text size_short(uint64_t bytes, bool si)
 
 static plim_status size_text(plim_page *p, const void *subject, plim_err *err)
 {
-    const size_ask *a = subject;
-    const plim_rows r = size_rows(a);
-    const size_row *fp32 = &a->rows[PLIM_F32];
-    plim_cell shape = plim_cell_shape(a->meta.rank, a->meta.dim);
+    const plim_size *s = subject;
+    const plim_rows r = PLIM_FIGURE_ROWS(size_row, s->dtypes, s->n_dtypes);
+    const plim_size_row *fp32 = s->dtypes[PLIM_F32];
+    plim_cell shape = plim_cell_shape(s->rank, s->dim);
     bool si = p->style.si;
     plim_flow f = plim_flow_open(p, " ", 0);
     plim_flow_add(&f, plim_cell_show(p, &shape, false));
-    plim_flow_printf(&f, "= %s elements", plim_fmt_count(a->elements).s);
+    plim_flow_printf(&f, "= %s elements", plim_fmt_count(s->elements).s);
     plim_flow_end(&f);
     if (fp32->fits) {
         f = plim_flow_open(p, " ", 0);
@@ -101,25 +73,13 @@ static plim_status size_text(plim_page *p, const void *subject, plim_err *err)
 static plim_status size_json(plim_page *p, const void *subject, plim_err *err)
 {
     (void)err;
-    const size_ask *a = subject;
-    const plim_rows r = size_rows(a);
-    plim_jw w;
-    plim_report_json_open(&w, p, "plimsoll/size/1", NULL);
-    plim_jw_key(&w, "shape");
-    plim_jw_array(&w);
-    for (int i = 0; i < a->meta.rank; i++)
-        plim_jw_i64(&w, a->meta.dim[i]);
-    plim_jw_end(&w);
-    plim_jw_key(&w, "elements");
-    plim_jw_u64(&w, a->elements);
-    plim_rows_json(&w, "dtypes", &r);
-    plim_report_json_close(&w);
-    return PLIM_OK;
+    return plim_report_json(p, "plimsoll/size/1", plim_size_figures, subject, NULL);
 }
 
 static plim_status size_csv(plim_page *p, const void *subject, plim_err *err)
 {
-    const plim_rows r = size_rows(subject);
+    const plim_size *s = subject;
+    const plim_rows r = PLIM_FIGURE_ROWS(size_row, s->dtypes, s->n_dtypes);
     return plim_rows_csv(p, &r, err);
 }
 
@@ -128,19 +88,26 @@ plim_status plim_size_print(const char *shape, plim_render how, const plim_style
 {
     static const plim_report report = {
         .name = "size", .text = size_text, .json = size_json, .csv = size_csv};
-    size_ask ask = {.elements = 0};
+    plim_size_row rows[PLIM_DTYPE_COUNT];
+    const plim_size_row *list[PLIM_DTYPE_COUNT];
+    plim_meta meta = {.rank = 0};
+    plim_size s = {.dtypes = list, .n_dtypes = PLIM_DTYPE_COUNT};
     PLIM_REQUIRE(shape, err);
     plim_status rc =
-        plim_parse_shape(plim_str_of(shape), ask.meta.dim, PLIM_MAX_RANK, &ask.meta.rank, err);
+        plim_parse_shape(plim_str_of(shape), meta.dim, PLIM_MAX_RANK, &meta.rank, err);
     if (rc)
         return rc;
-    if (!plim_meta_numel(&ask.meta, &ask.elements))
+    if (!plim_meta_numel(&meta, &s.elements))
         return plim_fail(err, PLIM_ERANGE, 0, "shape '%.60s' has more than 2^62 elements",
                          shape);
+    s.rank = meta.rank;
+    memcpy(s.dim, meta.dim, sizeof s.dim);
     for (int i = 0; i < PLIM_DTYPE_COUNT; i++) {
-        size_row *row = &ask.rows[i];
-        row->dtype = &plim_dtype_rows[i];
-        row->fits = size_of(ask.elements, plim_dtype_rows[i].bits, &row->bytes);
+        const plim_dtype_row *t = &plim_dtype_rows[i];
+        rows[i] = (plim_size_row){
+            .dtype = t->name, .torch = t->torch, .doc = t->doc, .bits = t->bits};
+        rows[i].fits = size_of(s.elements, t->bits, &rows[i].bytes);
+        list[i] = &rows[i];
     }
-    return plim_report_print(&report, &ask, how, st, put, ud, err);
+    return plim_report_print(&report, &s, how, st, put, ud, err);
 }
