@@ -1558,20 +1558,29 @@ typedef enum plim_registry {
     PLIM_REG_COUNT = 14
 } plim_registry;
 
+/* figures: entry */
+/* clang-format off */
+/* A row of a list; a text that the list does not have is empty. */
 typedef struct plim_entry {
     size_t size; /* set by PLIM_ENTRY_INIT */
-    const char *name;
-    /* family of a model or op, vendor of a card; of engines and strategies, their own options with
-     * what each is unless given; the settings that take a quantization; "": none */
-    const char *group;
-    const char *doc;  /* one line */
-    const char *src;  /* the source of the facts */
-    uint64_t number;  /* models: parameters; cards: bytes; dtypes: bits; else 0 */
-    const char *also; /* models: other names, separated by spaces; "" if none */
+    const char *name; /* by which it is asked for */
+    const char *doc; /* what it is, in a line */
+    const char *src; /* the source of the facts */
+    const char *group; /* the family of a model or an op */
+    /* of all parameters (elements); 0: it depends on the name, as for "mlp:..." */
+    uint64_t parameters;
+    /* other names, separated by spaces; of a model from the hub its id comes first */
+    const char *also;
+    const char *gives; /* what a file of the format gives */
+    const char *options; /* its own, with what each is unless given: "NAME=VALUE,..." */
+    const char *setting; /* the settings that take it: "weights, quant" */
+    uint32_t bits; /* of an element */
 } plim_entry;
+/* clang-format on */
+/* end of figures */
 #define PLIM_ENTRY_INIT                                                                       \
     {                                                                                         \
-        sizeof(plim_entry), 0, 0, 0, 0, 0, 0                                                  \
+        sizeof(plim_entry), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                      \
     }
 
 /* The number of rows of a list; 0: there is no such list. */
@@ -1580,15 +1589,32 @@ PLIM_API uint32_t plim_registry_count(plim_registry r);
  * unchanged. */
 PLIM_API bool plim_registry_at(plim_registry r, uint32_t i, plim_entry *out);
 
+/* figures: gpu_info */
+/* clang-format off */
+/* A card. */
 typedef struct plim_gpu_info {
     size_t size; /* set by PLIM_GPU_INFO_INIT */
-    const char *name, *aliases, *vendor, *klass, *arch, *src;
-    int year, cc, sms; /* cc: compute capability * 10, 89 is 8.9; 0: unknown */
-    uint64_t memory_bytes;
-    bool memory_exact; /* false: estimated from the marketed size, not reported by a driver */
-    double bandwidth_gbs, fp32, tf32, fp16, bf16, fp8; /* GB/s; dense TFLOPS; 0: unknown */
-    int price_usd; /* of the launch, in US dollars; 0: unknown */
+    const char *name; /* its full name */
+    uint64_t memory_bytes; /* of the card */
+    bool memory_exact; /* a driver reported it; else it is estimated from the marketed size */
+    int cc; /* compute capability, 8.9; in C times ten, 89; 0: not known */
+    double bandwidth_gbs; /* of its memory, in 10^9 bytes (GB/s); 0: not known */
+    double fp32_tflops; /* dense (TFLOPS); 0: not known */
+    double tf32_tflops; /* dense (TFLOPS); 0: not known */
+    double fp16_tflops; /* dense (TFLOPS); 0: not known */
+    double bf16_tflops; /* dense (TFLOPS); 0: not known */
+    double fp8_tflops; /* dense (TFLOPS); 0: not known */
+    const char *aliases; /* names by which it is asked for, separated by commas */
+    const char *vendor; /* "NVIDIA", "AMD", "Intel", "Apple" */
+    const char *arch; /* its architecture, "Ampere" */
+    int year; /* of its launch; 0: not known */
+    int sms; /* how many it has (multiprocessors); 0: not known */
+    int price_usd; /* at its launch (US dollars); 0: not known */
+    const char *src; /* the source of the facts */
+    const char *klass; /* its class, "consumer" */
 } plim_gpu_info;
+/* clang-format on */
+/* end of figures */
 #define PLIM_GPU_INFO_INIT                                                                    \
     {                                                                                         \
         sizeof(plim_gpu_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0           \

@@ -355,8 +355,8 @@ def missing(path, text):
         yield from (f"the classes of '{file}'" for file in {o.file for o in OBJECTS.values()} - named)
     if path.endswith(".md"):
         named = set(re.findall(r"<!-- figures: (\w+) -->", text))
-        yield from (f"the table of '{o.name}'" for o in OBJECTS.values()
-                    if (o.schema or o.file == "shared") and o.name not in named)
+        parts = {f.of for o in OBJECTS.values() for f in o.figures if f.of and OBJECTS[f.of].file == o.file}
+        yield from (f"the table of '{o.name}'" for o in OBJECTS.values() if o.name not in parts | named)
 
 
 def main():

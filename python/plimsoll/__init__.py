@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     )
     from ._models import Model as Model
     from ._results import (
-        Batches as Batches, Cards as Cards, Comparison as Comparison, Difference as Difference, Entries as Entries,
-        Estimate as Estimate, Fit as Fit, Gpus as Gpus, Info as Info, Layers as Layers, OutOfMemory as OutOfMemory, Replay as Replay,
+        Batches as Batches, Cards as Cards, Comparison as Comparison, Difference as Difference, Estimate as Estimate,
+        Fit as Fit, Info as Info, Layers as Layers, Listing as Listing, OutOfMemory as OutOfMemory, Replay as Replay,
         Result as Result, Segments as Segments, Serve as Serve, ServeFit as ServeFit, Size as Size, Tape as Tape, Times as Times,
     )
     from ._run import Run as Run, run as run
@@ -54,7 +54,7 @@ _HOMES = {
     "_errors": "CanceledError DriverError Error FileError FormatError MissingFileError NoMemoryError "
                "RangeError ShapeError UnsupportedError UsageError",
     "_models": "Model",
-    "_results": "Batches Cards Comparison Difference Entries Estimate Fit Gpus Info Layers OutOfMemory Replay Result Segments "
+    "_results": "Batches Cards Comparison Difference Estimate Fit Info Layers Listing OutOfMemory Replay Result Segments "
                 "Serve ServeFit Size Tape Times",
     "_run": "Run run",
     "_settings": "Setting",

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
 from . import _library, _results
 from ._errors import UsageError
 from ._library import HANDLE, Handle, collect, encoded
 from ._models import Model, open_model
-from ._records import Entry, Gpu
+from ._records import Entry, FormatEntry, Gpu, ModelEntry, OpEntry, OptionEntry, QuantizationEntry
 from ._settings import Progress, Setting, Settings, all_settings
 
 Cards = Union[str, Sequence[str], None]
@@ -257,66 +257,66 @@ def limit_memory(size: Union[int, str, None]) -> None:
 # ---- what plimsoll knows ---------------------------------------------------------------------
 
 
-def _listing(registry: int, filter: Optional[str]) -> _results.Render:
-    text = None if filter is None else encoded(filter)
-    return lambda how, style: collect("plim_registry_print", registry, text, how, style)
+def _listing(name: str, row: Callable[[Dict[str, Any]], _results.Row], filter: Optional[str]) -> _results.Listing[_results.Row]:
+    registry, text = getattr(_library.Registry, name.upper()), None if filter is None else encoded(filter)
+    return _results.Listing(lambda how, style: collect("plim_registry_print", registry, text, how, style), name, row)
 
 
-def models(filter: Optional[str] = None) -> _results.Entries:
+def models(filter: Optional[str] = None) -> _results.Listing[ModelEntry]:
     """The built-in models, or those whose row contains the text."""
-    return _results.Entries(_listing(_library.Registry.MODELS, filter), "models", Entry)
+    return _listing("models", ModelEntry, filter)
 
 
-def gpus(filter: Optional[str] = None) -> _results.Gpus:
+def gpus(filter: Optional[str] = None) -> _results.Listing[Gpu]:
     """The known cards, and the source of each number."""
-    return _results.Gpus(_listing(_library.Registry.GPUS, filter), "gpus", Gpu)
+    return _listing("gpus", Gpu, filter)
 
 
-def ops(filter: Optional[str] = None) -> _results.Entries:
+def ops(filter: Optional[str] = None) -> _results.Listing[OpEntry]:
     """The operators that have a rule."""
-    return _results.Entries(_listing(_library.Registry.OPS, filter), "ops", Entry)
+    return _listing("ops", OpEntry, filter)
 
 
-def optimizers(filter: Optional[str] = None) -> _results.Entries:
+def optimizers(filter: Optional[str] = None) -> _results.Listing[Entry]:
     """The optimizers, and the state that they keep."""
-    return _results.Entries(_listing(_library.Registry.OPTIMIZERS, filter), "optimizers", Entry)
+    return _listing("optimizers", Entry, filter)
 
 
-def profiles(filter: Optional[str] = None) -> _results.Entries:
+def profiles(filter: Optional[str] = None) -> _results.Listing[Entry]:
     """The PyTorch versions that can be simulated."""
-    return _results.Entries(_listing(_library.Registry.PROFILES, filter), "profiles", Entry)
+    return _listing("profiles", Entry, filter)
 
 
-def formats(filter: Optional[str] = None) -> _results.Entries:
+def formats(filter: Optional[str] = None) -> _results.Listing[FormatEntry]:
     """The model file formats that can be read."""
-    return _results.Entries(_listing(_library.Registry.FORMATS, filter), "formats", Entry)
+    return _listing("formats", FormatEntry, filter)
 
 
-def engines(filter: Optional[str] = None) -> _results.Entries:
+def engines(filter: Optional[str] = None) -> _results.Listing[OptionEntry]:
     """The inference engines that serve() simulates, and their own options."""
-    return _results.Entries(_listing(_library.Registry.ENGINES, filter), "engines", Entry)
+    return _listing("engines", OptionEntry, filter)
 
 
-def strategies(filter: Optional[str] = None) -> _results.Entries:
+def strategies(filter: Optional[str] = None) -> _results.Listing[OptionEntry]:
     """The ways in which cards share a training job, and their own options."""
-    return _results.Entries(_listing(_library.Registry.STRATEGIES, filter), "strategies", Entry)
+    return _listing("strategies", OptionEntry, filter)
 
 
-def adapters(filter: Optional[str] = None) -> _results.Entries:
+def adapters(filter: Optional[str] = None) -> _results.Listing[Entry]:
     """The methods of peft that can be trained."""
-    return _results.Entries(_listing(_library.Registry.ADAPTERS, filter), "adapters", Entry)
+    return _listing("adapters", Entry, filter)
 
 
-def quantizations(filter: Optional[str] = None) -> _results.Entries:
+def quantizations(filter: Optional[str] = None) -> _results.Listing[QuantizationEntry]:
     """The formats of quantized weights, and the settings that take them."""
-    return _results.Entries(_listing(_library.Registry.QUANTIZATIONS, filter), "quantizations", Entry)
+    return _listing("quantizations", QuantizationEntry, filter)
 
 
-def loops(filter: Optional[str] = None) -> _results.Entries:
+def loops(filter: Optional[str] = None) -> _results.Listing[Entry]:
     """The training loops, which say what lives how long."""
-    return _results.Entries(_listing(_library.Registry.LOOPS, filter), "loops", Entry)
+    return _listing("loops", Entry, filter)
 
 
-def losses(filter: Optional[str] = None) -> _results.Entries:
+def losses(filter: Optional[str] = None) -> _results.Listing[Entry]:
     """The losses of a training step."""
-    return _results.Entries(_listing(_library.Registry.LOSSES, filter), "losses", Entry)
+    return _listing("losses", Entry, filter)

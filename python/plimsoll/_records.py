@@ -1807,44 +1807,141 @@ class SizeReport(Record):
 # end of figures
 
 
-# ---- the lists -------------------------------------------------------------------
+# figures: registry
 
 
 class Entry(Record):
-    """A row of a list: models, ops, optimizers, engines ..."""
+    """A row of a list; a text that the list does not have is empty."""
 
     name: str
+    """by which it is asked for"""
     doc: str
+    """what it is, in a line"""
     src: str
+    """the source of the facts"""
+
+
+class ModelEntry(Record):
+    """A model by name."""
+
+    name: str
+    """by which it is asked for"""
     group: str
-    """Only of models and ops."""
+    """the family of a model or an op"""
     parameters: Optional[int]
-    """Only of models, as is `also`."""
+    """of all parameters (elements); None: it depends on the name, as for 'mlp:...'"""
+    doc: str
+    """what it is, in a line"""
+    src: str
+    """the source of the facts"""
     also: str
+    """other names, separated by spaces; of a model from the hub its id comes first"""
+
+
+class OpEntry(Record):
+    """An operator that has a rule."""
+
+    name: str
+    """by which it is asked for"""
+    group: str
+    """its family"""
+    doc: str
+    """what it is, in a line"""
+    src: str
+    """the source of the facts"""
+
+
+class FormatEntry(Record):
+    """A file format."""
+
+    name: str
+    """by which it is asked for"""
     gives: str
-    """Only of formats."""
+    """what a file of the format gives"""
+    doc: str
+    """what it is, in a line"""
+    src: str
+    """the source of the facts"""
+
+
+class OptionEntry(Record):
+    """An inference engine, or a way in which cards share a training job."""
+
+    name: str
+    """by which it is asked for"""
+    doc: str
+    """what it is, in a line"""
+    src: str
+    """the source of the facts"""
     options: str
-    """Only of engines and strategies: their own, with what each is unless given."""
+    """its own, with what each is unless given: 'NAME=VALUE,...'"""
+
+
+class QuantizationEntry(Record):
+    """A format of quantized weights."""
+
+    name: str
+    """by which it is asked for"""
     setting: str
-    """Only of quantizations: the settings that take them."""
+    """the settings that take it: 'weights, quant'"""
+    doc: str
+    """what it is, in a line"""
+    src: str
+    """the source of the facts"""
+
+
+class DtypeEntry(Record):
+    """A data type."""
+
+    name: str
+    """by which it is asked for"""
+    bits: int
+    """of an element"""
+    doc: str
+    """what it is, in a line"""
+    src: str
+    """the source of the facts"""
 
 
 class Gpu(Record):
+    """A card."""
+
     name: str
+    """its full name"""
     memory_bytes: int
+    """of the card"""
     memory_exact: bool
+    """a driver reported it; else it is estimated from the marketed size"""
     cc: Optional[float]
+    """compute capability, 8.9; in C times ten, 89; None: not known"""
     bandwidth_gbs: Optional[float]
+    """of its memory, in 10^9 bytes (GB/s); None: not known"""
     fp32_tflops: Optional[float]
+    """dense (TFLOPS); None: not known"""
     tf32_tflops: Optional[float]
+    """dense (TFLOPS); None: not known"""
     fp16_tflops: Optional[float]
+    """dense (TFLOPS); None: not known"""
     bf16_tflops: Optional[float]
+    """dense (TFLOPS); None: not known"""
     fp8_tflops: Optional[float]
+    """dense (TFLOPS); None: not known"""
     aliases: str
+    """names by which it is asked for, separated by commas"""
     vendor: str
+    """'NVIDIA', 'AMD', 'Intel', 'Apple'"""
     class_: str
+    """'consumer', 'workstation', 'datacenter', 'soc', 'jetson'"""
     arch: str
+    """its architecture, 'Ampere'"""
     year: Optional[int]
+    """of its launch; None: not known"""
     sms: Optional[int]
+    """how many it has (multiprocessors); None: not known"""
     price_usd: Optional[int]
+    """at its launch (US dollars); None: not known"""
     src: str
+    """the source of the facts"""
+
+
+# end of figures

@@ -15,8 +15,8 @@ from . import _library
 from ._errors import Error, UsageError
 from ._library import Handle, Style
 from ._records import (
-    BatchesReport, CardsReport, ComparisonReport, DifferenceReport, Entry, EstimateReport, FitReport,
-    Gpu, InfoReport, LayersReport, ModelInfo, OutOfMemoryReport, Record, ReplayReport, SegmentsReport,
+    BatchesReport, CardsReport, ComparisonReport, DifferenceReport, EstimateReport, FitReport,
+    InfoReport, LayersReport, ModelInfo, OutOfMemoryReport, Record, ReplayReport, SegmentsReport,
     ServeFitReport, ServeReport, SizeReport, Timeline, TimesReport)
 
 Render = Callable[[int, Any], str]
@@ -243,14 +243,6 @@ class Listing(Result, Generic[Row]):
 
     def __getitem__(self, i: int) -> Row:
         return self._row(self.to_dict()[self._name][i])
-
-
-class Entries(Listing[Entry]):
-    """The built-in models, the operators, the optimizers, ..."""
-
-
-class Gpus(Listing[Gpu]):
-    """The known cards."""
 
 
 class Tape:

@@ -36,11 +36,11 @@ bool plim_gpu_info_at(uint32_t i, plim_gpu_info *out)
                                 .memory_bytes = g->memory_bytes,
                                 .memory_exact = g->memory_kind == PLIM_GPU_DRIVER,
                                 .bandwidth_gbs = g->bandwidth_gbs,
-                                .fp32 = g->fp32,
-                                .tf32 = g->tf32,
-                                .fp16 = g->fp16,
-                                .bf16 = g->bf16,
-                                .fp8 = g->fp8,
+                                .fp32_tflops = g->fp32,
+                                .tf32_tflops = g->tf32,
+                                .fp16_tflops = g->fp16,
+                                .bf16_tflops = g->bf16,
+                                .fp8_tflops = g->fp8,
                                 .price_usd = g->price_usd};
     plim_copy_out(out, &info, sizeof info);
     return true;

@@ -14,36 +14,45 @@
 #include "transform/transform.h"
 #include "zoo/zoo.h"
 
-/* A list: its number of rows, and a function that copies row i to an entry. */
+/* A list: its number of rows, and a function that fills in row i, whose texts are "". */
 typedef struct list {
     uint32_t (*count)(void);
     void (*at)(uint32_t i, plim_entry *out);
 } list;
 
+static void set_facts(plim_entry *out, const char *name, const char *doc, const char *src)
+{
+    out->name = name;
+    out->doc = doc;
+    out->src = src;
+}
+
 static void op_entry(uint32_t i, plim_entry *out)
 {
     const plim_op *o = plim_op_at(i);
-    *out = (plim_entry){sizeof *out, o->name, o->family, o->doc, o->src, 0, ""};
+    set_facts(out, o->name, o->doc, o->src);
+    out->group = o->family;
 }
 
 static void model_entry(uint32_t i, plim_entry *out)
 {
-    const char *family;
-    const plim_zoo_model *m = plim_zoo_at(i, &family);
-    *out = (plim_entry){
-        sizeof *out, m->name, family, m->doc, m->src, m->parameters, m->alias ? m->alias : ""};
+    const plim_zoo_model *m = plim_zoo_at(i, &out->group);
+    set_facts(out, m->name, m->doc, m->src);
+    out->parameters = m->parameters;
+    out->also = m->alias ? m->alias : "";
 }
 
 static void optim_entry(uint32_t i, plim_entry *out)
 {
     const plim_optim *o = plim_optim_at(i);
-    *out = (plim_entry){sizeof *out, o->name, o->defaults, o->doc, o->src, 0, ""};
+    set_facts(out, o->name, o->doc, o->src);
+    out->options = o->defaults;
 }
 
 static void torch_entry(uint32_t i, plim_entry *out)
 {
     const plim_torch *t = plim_torch_at(i);
-    *out = (plim_entry){sizeof *out, t->name, "", t->doc, t->src, 0, ""};
+    set_facts(out, t->name, t->doc, t->src);
 }
 
 /* The formats that can be read, then those that are only recognised. */
@@ -51,50 +60,53 @@ static uint32_t format_count(void) { return plim_importer_count() + plim_foreign
 static void format_entry(uint32_t i, plim_entry *out)
 {
     const plim_importer *f = plim_importer_at(i);
-    if (f) {
-        *out = (plim_entry){sizeof *out, f->name, f->gives, f->doc, f->src, 0, ""};
-        return;
-    }
-    const plim_foreign *o = plim_foreign_at(i - plim_importer_count());
-    *out = (plim_entry){sizeof *out, o->name, "not read", o->doc, o->src, 0, ""};
+    const plim_foreign *o = f ? NULL : plim_foreign_at(i - plim_importer_count());
+    if (f)
+        set_facts(out, f->name, f->doc, f->src);
+    else
+        set_facts(out, o->name, o->doc, o->src);
+    out->gives = f ? f->gives : "not read";
 }
 
 static void gpu_entry(uint32_t i, plim_entry *out)
 {
     const plim_gpu *g = plim_gpu_at(i);
-    *out =
-        (plim_entry){sizeof *out, g->name, g->vendor, g->aliases, g->src, g->memory_bytes, ""};
+    set_facts(out, g->name, g->aliases, g->src);
 }
 
 static void allocator_entry(uint32_t i, plim_entry *out)
 {
     const plim_allocator *a = plim_allocator_at(i);
-    *out = (plim_entry){sizeof *out, a->name, "", a->doc, a->src, 0, ""};
+    set_facts(out, a->name, a->doc, a->src);
 }
 
 static uint32_t dtype_count(void) { return PLIM_DTYPE_COUNT; }
 static void dtype_entry(uint32_t i, plim_entry *out)
 {
     const plim_dtype_row *d = &plim_dtype_rows[i];
-    *out = (plim_entry){sizeof *out, d->name, d->torch, d->doc, d->src, d->bits, ""};
+    set_facts(out, d->name, d->doc, d->src);
+    out->also = d->torch;
+    out->bits = d->bits;
 }
 
 static void engine_entry(uint32_t i, plim_entry *out)
 {
     const plim_engine *e = plim_engine_at(i);
-    *out = (plim_entry){sizeof *out, e->name, e->options, e->doc, e->src, 0, ""};
+    set_facts(out, e->name, e->doc, e->src);
+    out->options = e->options;
 }
 
 static void strategy_entry(uint32_t i, plim_entry *out)
 {
     const plim_strategy_row *s = plim_strategy_at(i);
-    *out = (plim_entry){sizeof *out, s->name, s->options, s->doc, s->src, 0, ""};
+    set_facts(out, s->name, s->doc, s->src);
+    out->options = s->options;
 }
 
 static void adapter_entry(uint32_t i, plim_entry *out)
 {
     const plim_adapter_method *m = plim_adapter_at(i);
-    *out = (plim_entry){sizeof *out, m->name, "", m->doc, m->src, 0, ""};
+    set_facts(out, m->name, m->doc, m->src);
 }
 
 /* Those that have a name, then the mixtures of llama.cpp.  "quant" packs what it is given as
@@ -108,15 +120,12 @@ static void quantization_entry(uint32_t i, plim_entry *out)
 {
     const plim_hf_quant_row *q = plim_hf_quant_at(i);
     plim_quant parsed;
-    *out = (plim_entry){.size = sizeof *out, .also = ""};
     if (q) {
         bool packs = !plim_quant_parse(plim_str_of(q->name), &parsed, NULL);
-        out->name = q->name;
-        out->group = packs ? "weights, quant" : "weights";
-        out->doc = q->doc;
-        out->src = q->src;
+        set_facts(out, q->name, q->doc, q->src);
+        out->setting = packs ? "weights, quant" : "weights";
     } else if (plim_gg_mixture_at(i - plim_hf_quant_count(), &out->name, &out->doc)) {
-        out->group = "weights (llama.cpp)";
+        out->setting = "weights (llama.cpp)";
         out->src = PLIM_GG_MIXTURES_SRC;
     }
 }
@@ -139,20 +148,21 @@ static const word losses[] = {
 #undef PLIM_LOSS
 };
 
-static void copy_word(const word *w, plim_entry *out)
-{
-    *out = (plim_entry){sizeof *out, w->name, "", w->doc, w->src, 0, ""};
-}
-
 static uint32_t loop_count(void) { return PLIM_COUNT(loops); }
-static void loop_entry(uint32_t i, plim_entry *out) { copy_word(&loops[i], out); }
+static void loop_entry(uint32_t i, plim_entry *out)
+{
+    set_facts(out, loops[i].name, loops[i].doc, loops[i].src);
+}
 static uint32_t loss_count(void) { return PLIM_COUNT(losses); }
-static void loss_entry(uint32_t i, plim_entry *out) { copy_word(&losses[i], out); }
+static void loss_entry(uint32_t i, plim_entry *out)
+{
+    set_facts(out, losses[i].name, losses[i].doc, losses[i].src);
+}
 
 /* ---- the lists -------------------------------------------------------------------------- */
 
 static const list lists[PLIM_REG_COUNT] = {
-#define PLIM_LIST(ID, name, columns, count, entry) [PLIM_REG_##ID] = {count, entry},
+#define PLIM_LIST(ID, name, object, count, entry) [PLIM_REG_##ID] = {count, entry},
 #include "registry/registries.def"
 #undef PLIM_LIST
 };
@@ -164,7 +174,12 @@ uint32_t plim_registry_count(plim_registry r)
 
 bool plim_registry_at(plim_registry r, uint32_t i, plim_entry *out)
 {
-    plim_entry row;
+    plim_entry row = {.size = sizeof row,
+                      .group = "",
+                      .also = "",
+                      .gives = "",
+                      .options = "",
+                      .setting = ""};
     if (!out || i >= plim_registry_count(r))
         return false;
     lists[r].at(i, &row);

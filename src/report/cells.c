@@ -18,13 +18,6 @@ plim_cell plim_cell_known(plim_cell_kind kind, uint64_t n)
     return plim_cell_u64(n ? kind : PLIM_CELL_UNKNOWN, n);
 }
 
-plim_cell plim_cell_card(uint64_t bytes, bool exact)
-{
-    plim_cell c = plim_cell_known(PLIM_CELL_BYTES, bytes);
-    c.mark = exact || !bytes ? NULL : "~";
-    return c;
-}
-
 plim_cell plim_cell_bytes_if(bool known, uint64_t n)
 {
     return plim_cell_u64(known ? PLIM_CELL_BYTES : PLIM_CELL_UNKNOWN, n);

@@ -130,8 +130,6 @@ typedef struct plim_cell {
 plim_cell plim_cell_text(const char *z);
 plim_cell plim_cell_u64(plim_cell_kind kind, uint64_t n);
 plim_cell plim_cell_known(plim_cell_kind kind, uint64_t n); /* 0: unknown */
-plim_cell plim_cell_card(uint64_t bytes,
-                         bool exact); /* of a card: "~14.56 GiB" if not exact */
 plim_cell plim_cell_bytes_if(bool known, uint64_t n);
 plim_cell plim_cell_int(int64_t v);
 plim_cell plim_cell_delta(uint64_t a, uint64_t b); /* a - b */

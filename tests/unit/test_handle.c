@@ -504,19 +504,19 @@ static void test_rows_of_older_programs(void **state)
 {
     (void)state;
     plim_entry entry = PLIM_ENTRY_INIT, whole = PLIM_ENTRY_INIT;
-    entry.number = 77;
-    entry.size = offsetof(plim_entry, number);
+    entry.bits = 77;
+    entry.size = offsetof(plim_entry, bits);
     assert_true(plim_registry_at(PLIM_REG_MODELS, 0, &entry));
     assert_true(plim_registry_at(PLIM_REG_MODELS, 0, &whole));
-    assert_int_equal(entry.number, 77);
-    assert_int_equal(entry.size, offsetof(plim_entry, number));
+    assert_int_equal(entry.bits, 77);
+    assert_int_equal(entry.size, offsetof(plim_entry, bits));
     assert_int_equal(whole.size, sizeof whole);
     assert_string_equal(entry.src, whole.src);
     plim_gpu_info gpu = PLIM_GPU_INFO_INIT;
-    gpu.fp8 = -1;
-    gpu.size = offsetof(plim_gpu_info, fp8);
+    gpu.fp8_tflops = -1;
+    gpu.size = offsetof(plim_gpu_info, fp8_tflops);
     assert_true(plim_gpu_info_at(0, &gpu));
-    assert_true(gpu.fp8 < 0 && *gpu.name);
+    assert_true(gpu.fp8_tflops < 0 && *gpu.name);
     plim_setting_info setting = PLIM_SETTING_INFO_INIT;
     setting.doc = "mine";
     setting.size = offsetof(plim_setting_info, doc);

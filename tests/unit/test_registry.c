@@ -25,7 +25,8 @@ static void test_rows(void **state)
         CHECK("a list is not empty", n > 0);
         for (uint32_t i = 0; i < n; i++) {
             assert_true(plim_registry_at((plim_registry)r, i, &a));
-            CHECK(a.name, *a.name && a.group && *a.doc && *a.src);
+            CHECK(a.name, *a.name && *a.doc && *a.src);
+            CHECK(a.name, a.group && a.also && a.gives && a.options && a.setting);
             for (uint32_t k = 0; k < i; k++) {
                 plim_registry_at((plim_registry)r, k, &b);
                 CHECK(a.name, strcmp(a.name, b.name) != 0);
@@ -48,7 +49,7 @@ static bool can_ask(plim_registry r, const plim_entry *e, plim_err *err)
     case PLIM_REG_ADAPTERS: return plim_adapter_method_of(text, err) != NULL;
     case PLIM_REG_LOOPS: return !plim_loop_find(e->name, &loop, err);
     case PLIM_REG_QUANTIZATIONS:
-        return strstr(e->group, "llama.cpp") || /* tests/cli/lists.txt asks for these */
+        return strstr(e->setting, "llama.cpp") || /* tests/cli/lists.txt asks for these */
                !plim_hf_quant_find(text, &config, err);
     }
     return true;
