@@ -100,7 +100,7 @@ static void read_devices(reader *r)
         d->uuid = take_column(r, q, 4);
         d->total = column_number(q, 5);
         d->peak = d->free_at_peak = PLIM_LIVE_UNKNOWN;
-        d->growth = d->full_in = (double)NAN;
+        d->growth_per_s = d->full_in_s = (double)NAN;
         for (int i = 0; i < PLIM_HISTORY_POINTS; i++)
             d->used[i] = PLIM_LIVE_UNKNOWN;
         r->n_devices++;
@@ -156,10 +156,10 @@ static void read_device(reader *r, uint32_t i)
     }
     sqlite3_finalize(q);
     if (last_ms > first_ms)
-        d->growth =
+        d->growth_per_s =
             ((double)last - (double)first) * 1000 / ((double)last_ms - (double)first_ms);
-    if (d->growth > 0 && last_free != PLIM_LIVE_UNKNOWN)
-        d->full_in = (double)last_free / d->growth;
+    if (d->growth_per_s > 0 && last_free != PLIM_LIVE_UNKNOWN)
+        d->full_in_s = (double)last_free / d->growth_per_s;
 }
 
 /* ---- processes ----------------------------------------------------------------------------------- */
@@ -170,7 +170,11 @@ static void take_process(reader *r, sqlite3_stmt *q, uint32_t device)
                    sizeof *r->processes))
         return;
     uint64_t first = column_number(q, 9), last = column_number(q, 10);
+    const plim_history_device *on = &r->devices[device];
     plim_history_process p = {.device = device,
+                              .host = on->host,
+                              .gpu = on->gpu,
+                              .uuid = on->uuid,
                               .pid = column_number(q, 0),
                               .peak = column_number(q, 1),
                               .peak_ms = column_time(q, 2),
@@ -182,9 +186,10 @@ static void take_process(reader *r, sqlite3_stmt *q, uint32_t device)
                               .held = column_number(q, 8),
                               .job = take_column(r, q, 11),
                               .container = take_column(r, q, 12),
-                              .growth = (double)NAN};
+                              .growth_per_s = (double)NAN};
     if (p.last_ms > p.first_ms && first != PLIM_LIVE_UNKNOWN && last != PLIM_LIVE_UNKNOWN)
-        p.growth = ((double)last - (double)first) * 1000 / (double)(p.last_ms - p.first_ms);
+        p.growth_per_s =
+            ((double)last - (double)first) * 1000 / (double)(p.last_ms - p.first_ms);
     r->processes[r->n_processes++] = p;
 }
 

@@ -40,68 +40,88 @@ typedef struct plim_live_options {
     const char *root; /* a folder that stands for /: its proc, sys and etc are read */
 } plim_live_options;
 
-/* A GPU, or a MIG instance of one. */
-typedef struct plim_live_device {
-    const char *source; /* "nvml", "drm" */
-    const char *driver; /* "nvidia", "amdgpu", "i915" */
-    uint32_t index;     /* in the order of its source; an instance has that of its GPU */
-    const char *mig;    /* "1/0": GPU and compute instance; NULL: a whole GPU */
-    const char *name, *uuid, *pci;
-    uint64_t total, used, free;
-    uint64_t reserved;            /* by the driver */
-    bool used_includes_reserved;  /* otherwise total is used + reserved + free */
-    bool unified;                 /* the memory is the machine's own */
-    uint64_t busy, memory_busy;   /* percent of the time */
-    uint64_t temperature;         /* degrees Celsius */
-    uint64_t power, power_limit;  /* milliwatts */
-    uint64_t fan;                 /* percent */
-    uint64_t clock, memory_clock; /* MHz */
-    double growth;                /* of used, bytes a second */
-    double full_in;               /* seconds until free is used up at this growth */
-    const char *trouble;          /* why figures are missing, a sentence; NULL: nothing */
-} plim_live_device;
-
+/* figures: live_process live_device live_look live_view */
+/* clang-format off */
 /* A process on a device. */
 typedef struct plim_live_process {
-    uint32_t device; /* index in devices */
-    uint64_t pid;
-    uint64_t started;     /* clock ticks after boot: tells processes of one pid apart */
-    const char *kind;     /* "compute", "graphics", "mps" */
-    uint64_t memory;      /* on the device */
-    uint64_t peak;        /* the greatest since plim_live_open */
-    uint64_t predicted;   /* of its environment: PLIMSOLL_PREDICTED */
-    double growth;        /* of memory, bytes a second */
-    double full_in;       /* seconds until it has taken what is free on the device */
-    uint64_t busy;        /* percent of the time */
-    double cpu;           /* percent of a core */
-    uint64_t host_memory; /* resident */
-    const char *user, *command, *command_line;
+    uint32_t device; /* which it uses (index in devices) */
+    uint64_t pid; /* its own */
+    const char *kind; /* "compute", "graphics", "mps", "drm" */
+    const char *user; /* whose it is */
+    const char *command; /* its name */
+    const char *command_line; /* its words */
+    uint64_t memory; /* on the device */
+    uint64_t peak; /* the greatest memory since the monitor was started */
+    uint64_t predicted; /* PLIMSOLL_PREDICTED in its environment */
+    double growth_per_s; /* of memory, over at most 16 readings, in bytes */
+    /* until it has taken what is free on the device; unknown if it does not grow */
+    double full_in_s;
+    uint64_t busy_percent; /* of the time in which it ran on the device */
+    double cpu_percent; /* of a core */
+    uint64_t host_memory; /* resident in the memory of the machine */
+    const char *container; /* the first 12 digits of its id */
+    const char *job; /* of Slurm */
+    bool elsewhere; /* pid is that of another namespace: who it is cannot be known */
+    uint64_t started; /* which tells processes of one pid apart (clock ticks after boot) */
     const char *const *argv; /* the words of command_line, then NULL */
-    const char *container;   /* the first 12 digits of its id */
-    const char *job;         /* of Slurm */
-    bool elsewhere; /* pid belongs to another namespace: who it is cannot be known from here */
 } plim_live_process;
 
-/* Where a source looked for devices, and what it found: sentences. */
+/* A GPU, or a MIG instance of one. */
+typedef struct plim_live_device {
+    uint64_t total; /* used + free, and reserved unless used_includes_reserved */
+    uint64_t used; /* by everybody */
+    uint64_t free; /* that can still be taken */
+    uint64_t reserved; /* by the driver */
+    bool used_includes_reserved; /* reserved is a part of used */
+    bool unified; /* the memory is that of the machine */
+    double growth_per_s; /* of used, over at most 16 readings, in bytes */
+    double full_in_s; /* until free is used up at this growth; unknown if it does not grow */
+    uint32_t index; /* in the order of its source; an instance has that of its GPU */
+    const char *mig; /* "1/0": GPU and compute instance; unknown: a whole GPU */
+    /* where it was found: "nvml", or "drm" for what the kernel publishes */
+    const char *source;
+    const char *driver; /* "nvidia", "amdgpu", "i915" */
+    const char *name; /* "NVIDIA T4" */
+    const char *uuid; /* as the driver says it */
+    const char *pci; /* its address */
+    uint64_t busy_percent; /* of the time in which a kernel ran */
+    uint64_t memory_busy_percent; /* of the time in which memory was read or written */
+    uint64_t temperature_c; /* of the GPU */
+    uint64_t power_mw; /* what it draws */
+    uint64_t power_limit_mw; /* what it may draw */
+    uint64_t fan_percent; /* of the fan's speed; some run above 100 */
+    uint64_t clock_mhz; /* of the processors (MHz) */
+    uint64_t memory_clock_mhz; /* of the memory (MHz) */
+    const char *trouble; /* why figures are missing, a sentence */
+    const plim_live_process *processes; /* those with the most memory first */
+    uint32_t n_processes;
+} plim_live_device;
+
+/* Where devices were looked for. */
 typedef struct plim_live_look {
-    const char *source, *where, *found;
-    uint32_t devices;
+    const char *source; /* as in a device */
+    const char *where; /* "libnvidia-ml.so.1" */
+    const char *found; /* why there is no device, a sentence */
+    uint32_t devices; /* that were found */
 } plim_live_look;
 
+/* The GPUs of a machine and the processes on them. */
 typedef struct plim_live_view {
-    int64_t time_ms; /* as passed to plim_live_tick: since 1970 */
-    const char *host;
-    const char *driver; /* version of NVIDIA's */
-    const char *cuda;   /* newest version that it supports */
-    const plim_live_device *devices;
+    int64_t time_ms; /* of the reading, since 1970 */
+    const char *host; /* the machine */
+    const char *nvidia_driver; /* its version */
+    const char *cuda; /* the newest version that it supports */
+    const plim_live_device *devices; /* in the order of their sources */
     uint32_t n_devices;
-    const plim_live_process *processes; /* by device, then memory, the greatest first */
+    const plim_live_process *processes; /* of all devices, by device */
     uint32_t n_processes;
-    const plim_live_look *looks;
-    uint32_t n_looks;
+    const plim_live_look *looked; /* where devices were looked for */
+    uint32_t n_looked;
     const char *const *notes; /* sentences about all of it */
     uint32_t n_notes;
 } plim_live_view;
+/* clang-format on */
+/* end of figures */
 
 /* Looks for devices; that there are none is not an error.  `o` NULL: this machine. */
 PLIM_API plim_status plim_live_open(const plim_live_options *o, plim_live_monitor **out,
@@ -142,34 +162,57 @@ PLIM_API plim_status plim_live_print(const plim_live_view *v, plim_live_form for
 
 enum { PLIM_HISTORY_POINTS = 240 }; /* of a plot: equal parts of the time from first to last */
 
+/* figures: history_device history_process history */
+/* clang-format off */
+/* A GPU of the log. */
 typedef struct plim_history_device {
-    const char *host, *gpu, *name, *uuid;
-    uint64_t total;
-    uint64_t peak, free_at_peak; /* the greatest that was in use, and what was left then */
-    int64_t peak_ms;
-    double growth;  /* of used, bytes a second, from the first reading to the last */
-    double full_in; /* seconds from the last reading until it is full, at this growth */
-    uint64_t used[PLIM_HISTORY_POINTS]; /* the greatest of each part */
+    const char *host; /* the machine */
+    const char *gpu; /* "0", and of an instance "0:1/0" */
+    const char *uuid; /* as the driver says it */
+    const char *name; /* "NVIDIA T4" */
+    uint64_t total; /* its memory */
+    uint64_t peak; /* in use, at its highest */
+    uint64_t free_at_peak; /* what was left then */
+    int64_t peak_ms; /* when the peak was first reached; 0: there is no peak */
+    /* of the memory in use, from the first reading to the last, in bytes */
+    double growth_per_s;
+    /* from the last reading until it is full, at this growth; unknown if it does not grow */
+    double full_in_s;
+    /* the most in each of 240 equal parts of the time; unknown: nothing was logged */
+    uint64_t used[PLIM_HISTORY_POINTS];
 } plim_history_device;
 
+/* A process of the log. */
 typedef struct plim_history_process {
-    uint32_t device; /* index in devices */
-    uint64_t pid;
-    uint64_t peak, predicted;
-    uint64_t held;             /* when the device was at its peak; unknown: it did not run */
-    int64_t peak_ms;           /* when it had its peak first */
-    int64_t first_ms, last_ms; /* within the report */
-    double growth;
-    const char *user, *command, *job, *container;
+    uint32_t device; /* on which it ran (index in devices) */
+    const char *host; /* as in the device */
+    const char *gpu; /* as in the device */
+    const char *uuid; /* as in the device */
+    uint64_t pid; /* its own; 0: not known */
+    const char *user; /* whose it is */
+    uint64_t peak; /* on the device, at its highest */
+    uint64_t held; /* what it had at the peak of the device; unknown: it was not seen then */
+    uint64_t predicted; /* PLIMSOLL_PREDICTED in its environment */
+    double growth_per_s; /* from its first reading to its last, in bytes */
+    const char *command; /* its words */
+    const char *job; /* of Slurm */
+    const char *container; /* the first 12 digits of its id */
+    int64_t peak_ms; /* when the peak was first reached; 0: there is no peak */
+    int64_t first_ms; /* when it was first seen, within the report */
+    int64_t last_ms; /* when it was last seen */
 } plim_history_process;
 
+/* What happened on the GPUs of a log. */
 typedef struct plim_history {
-    int64_t first_ms, last_ms; /* of the readings that it is about */
-    const plim_history_device *devices;
+    int64_t first_ms; /* of the first reading that it is about, since 1970, as are all times */
+    int64_t last_ms; /* of the last one */
+    const plim_history_device *devices; /* by host and source */
     uint32_t n_devices;
     const plim_history_process *processes; /* by device, then peak, the greatest first */
     uint32_t n_processes;
 } plim_history;
+/* clang-format on */
+/* end of figures */
 
 /* Renders a history; `form` is TEXT, JSON (plimsoll/top-history/1: docs/json.md) or CSV. */
 PLIM_API plim_status plim_history_print(const plim_history *h, plim_live_form form,
@@ -246,75 +289,95 @@ PLIM_API void plim_screen_say(plim_screen *s, const char *text);
 /* Recordings of CUDA's driver: what `plimsoll record` writes                */
 /* ======================================================================== */
 
-/* Memory that one library asked for in one way. */
-typedef struct plim_driver_part {
-    uint32_t process;    /* index in processes */
-    int32_t device;      /* -1: not on a device, or not known */
-    const char *library; /* "libcublasLt.so.13", "the program"; NULL: not known */
-    const char *path;    /* of the library */
-    const char *
-        way; /* "allocated", "pool", "mapped", "array", "graph", "managed", "pinned host", "shared" */
-    bool on_device; /* counts in what is held on the device */
-    uint64_t
-        at_peak; /* held when the process held the most on the device; else its own peak */
-    uint64_t at_end;
-    uint64_t calls, failed;
-} plim_driver_part;
-
-/* The same by line of Python, on devices. */
-typedef struct plim_driver_line {
-    uint32_t process;
-    int32_t device;
-    const char *where; /* "train.py:12" */
-    uint64_t at_peak, at_end, calls;
-} plim_driver_line;
-
 enum { PLIM_DRIVER_TIMES = 16 }; /* parts of the time from the first event to the last */
+
+/* figures: driver_process_info driver_device driver_part driver_line driver_report */
+/* clang-format off */
+/* A process that was recorded. */
+typedef struct plim_driver_process_info {
+    uint32_t pid; /* its own */
+    uint32_t parent; /* that of its parent (pid) */
+    const char *command; /* its words */
+    bool exited; /* by exit(): what it held at the end was read then */
+    uint64_t events; /* of it */
+} plim_driver_process_info;
 
 /* A device, as one process used it. */
 typedef struct plim_driver_device {
-    uint32_t process;
-    int32_t device;
-    uint64_t peak, at_end; /* held by what was recorded */
-    double peak_s;         /* seconds after the recording began */
-    uint64_t total;        /* of the device; PLIM_LIVE_UNKNOWN, as are the next two */
-    uint64_t context;      /* in use when it was made, by everybody, less what was recorded */
-    uint64_t used;         /* in use at the last reading, by everybody: the driver's figure */
-    int64_t rest;          /* used, less the context and what was held then */
-    uint64_t most[PLIM_DRIVER_TIMES]; /* held in each part of the time */
+    uint32_t process; /* whose memory it is (index in processes) */
+    int device; /* of the device; -1: not known (index) */
+    uint64_t peak; /* held by what was recorded, at its highest */
+    double peak_s; /* when that was, after the recording began */
+    uint64_t at_end; /* held by what was recorded, at the end */
+    uint64_t total; /* memory of the device; only if read */
+    /* in use when the context was made, by everybody, less what was recorded; only if read */
+    uint64_t context;
+    /* in use at the last reading, by everybody: the driver's figure; only if read */
+    uint64_t used;
+    /* used less the context and what was held then; below 0 where others gave memory back
+     * (bytes); only if read */
+    int64_t rest;
+    uint64_t most[PLIM_DRIVER_TIMES]; /* held at most in each of 16 equal parts of the time */
+    bool read; /* the driver said what is in use */
 } plim_driver_device;
 
-typedef struct plim_driver_process_info {
-    uint32_t pid, parent;
-    const char *command;
-    bool exited; /* by exit(): what it held at the end was read then */
-    uint64_t events;
-} plim_driver_process_info;
+/* Memory that one library asked for in one way. */
+typedef struct plim_driver_part {
+    uint32_t process; /* that asked for it (index in processes) */
+    int device; /* of the device; in C -1 for null (index); 0: not on a device, or not known */
+    const char *library; /* "libcublasLt.so.13", "the program"; NULL: not known */
+    const char *path; /* of the library; NULL: not known */
+    /* "allocated", "pool", "mapped", "array", "graph", "managed", "pinned host", "shared" */
+    const char *way;
+    bool on_device; /* it counts in what is held on the device: not the last three ways */
+    uint64_t calls; /* so many (allocations) */
+    uint64_t failed; /* for which there was no memory (allocations) */
+    /* held when the process held the most on the device; else its own peak */
+    uint64_t at_peak;
+    uint64_t at_end; /* held at the end */
+} plim_driver_part;
 
+/* What a line of Python asked for on a device. */
+typedef struct plim_driver_line {
+    uint32_t process; /* that asked for it (index in processes) */
+    int device; /* of the device (index) */
+    const char *where; /* "train.py:12" */
+    uint64_t calls; /* so many (allocations) */
+    uint64_t at_peak; /* held when the process held the most on the device */
+    uint64_t at_end; /* held at the end */
+} plim_driver_line;
+
+/* A recording of CUDA's driver: who held the memory of each device. */
 typedef struct plim_driver_report {
-    size_t size;
-    const char *command;     /* that was recorded */
-    bool ended;              /* somebody saw it end */
-    int32_t status;          /* its exit status, as a shell has it */
-    double first_s, seconds; /* until the first and the last event */
-    uint64_t events;
-    uint64_t lost;      /* events that could not be written */
-    uint64_t damaged;   /* chunks of the file that are not what they should be */
-    uint64_t strangers; /* releases of memory whose allocation was not recorded */
-    const plim_driver_process_info *processes;
+    size_t size; /* of this struct */
+    uint64_t failures; /* for which there was no memory (allocations) */
+    int oom_device; /* of the device; -1: not known (index) */
+    uint64_t oom_requested; /* by it */
+    uint64_t oom_free; /* that the device had then */
+    uint64_t oom_held; /* by the process */
+    double oom_time_s; /* when that was, after the recording began */
+    const char *oom_library; /* that asked for it; NULL: not known */
+    const char *oom_where; /* the line of Python; NULL: not known */
+    const char *command; /* that was recorded */
+    int status; /* of the command, as a shell has it (exit status); only if ended */
+    double first_s; /* until the first event */
+    double seconds; /* until the last event */
+    uint64_t events; /* that were recorded */
+    uint64_t lost; /* that could not be written (events) */
+    uint64_t damaged; /* of the file that are not what they should be (chunks) */
+    uint64_t strangers; /* of memory whose allocation was not recorded (releases) */
+    const plim_driver_process_info *processes; /* as they began */
     uint32_t n_processes;
-    const plim_driver_device *devices;
+    const plim_driver_device *devices; /* one for each process and device */
     uint32_t n_devices;
     const plim_driver_part *parts; /* by process, device, and bytes at the peak */
     uint32_t n_parts;
-    const plim_driver_line *lines;
+    const plim_driver_line *lines; /* by process, device, and bytes at the peak */
     uint32_t n_lines;
-    uint64_t failures; /* allocations for which there was no memory; of the first: */
-    uint64_t failed_bytes, failed_free, failed_held; /* free: PLIM_LIVE_UNKNOWN if not known */
-    double failed_s;
-    int32_t failed_device;
-    const char *failed_library, *failed_where; /* NULL: not known */
+    bool ended; /* somebody saw it end */
 } plim_driver_report;
+/* clang-format on */
+/* end of figures */
 
 /* Whether the file is such a recording. */
 PLIM_API bool plim_driver_is(const char *path);

@@ -26,7 +26,7 @@
  *    several threads at once.  A report belongs to whoever made it.
  *  - Strings and arrays that are passed in are borrowed during the call.  Strings that
  *    are given back by a device live until plim_vgpu_close, those of a report until
- *    plim_vgpu_report_free.
+ *    plim_vgpu_report_free.  A text of a report that is not known is NULL or empty.
  *  - A pointer argument that is NULL is PLIM_EUSAGE, unless it is said here what NULL
  *    means; the functions that return no status do not check.  PLIM_ENOMEM can come
  *    from every function with a status.  An output is written on success only, unless
@@ -395,15 +395,6 @@ PLIM_API plim_status plim_vgpu_save(plim_vgpu *d, const char *path, plim_err *er
 /* The report                                                                */
 /* ======================================================================== */
 
-/* The tensors of one line, category and shape that are live at the peak. */
-typedef struct plim_vgpu_tensors {
-    uint32_t line, count; /* line: index into the report's lines */
-    plim_category category;
-    int dtype, rank; /* dtype below 0: shape not known */
-    int64_t dim[8];
-    uint64_t bytes; /* requested, all of them */
-} plim_vgpu_tensors;
-
 /* What a report groups by. */
 typedef enum plim_vgpu_by {
     PLIM_VGPU_BY_LINE = 0,
@@ -411,27 +402,6 @@ typedef enum plim_vgpu_by {
     PLIM_VGPU_BY_OP = 2,
     PLIM_VGPU_BY_COUNT = 3
 } plim_vgpu_by;
-
-typedef struct plim_vgpu_line {
-    const char *line, *source;       /* or a module or an op, whose source is ""; source: the
-                                      * line's text; "" if not known */
-    uint64_t allocations, requested; /* number and bytes, over the whole run */
-    uint64_t live;                   /* requested bytes that are live at the peak */
-} plim_vgpu_line;
-
-/* A line with more live memory after every few steps. */
-typedef struct plim_vgpu_growth {
-    const char *line, *source, *holder; /* holder: "`losses` in `main`"; "": not known */
-    uint64_t bytes;                     /* allocated, that are added every so many steps */
-    uint64_t tensors;                   /* how many more; 0: as many as before, but larger */
-    uint32_t every;                     /* steps */
-} plim_vgpu_growth;
-
-/* A remark, and how often it was made. */
-typedef struct plim_vgpu_caveat {
-    const char *line, *what; /* line "": none */
-    uint64_t count;
-} plim_vgpu_caveat;
 
 typedef enum plim_vgpu_fits {
     PLIM_VGPU_FITS_UNKNOWN = -1, /* the tape is only a beginning, or that card would have
@@ -441,70 +411,142 @@ typedef enum plim_vgpu_fits {
     PLIM_VGPU_FITS_MAYBE = 2
 } plim_vgpu_fits;
 
-/* How the run would go on a card: on the one that it ran on as it did, on the
- * others as its tape says, up to the first request that fails. */
-typedef struct plim_vgpu_verdict {
-    const char *gpu;
-    uint64_t gpu_bytes;
-    plim_vgpu_fits fits;
-    bool peaks_known; /* false: one of plim_vgpu_other_cards, without plim_vgpu_alone */
-    uint64_t peak_allocated, peak_reserved;
-    uint64_t device_low, device_high; /* reserved, context, NCCL; 0 and 0: not known */
-    const char *oom_line, *oom_text;  /* of the request that fails first; NULL: none */
-    int64_t growth_step; /* near which growth fills the card; below 0: none does, or only
-                            after a million steps */
-} plim_vgpu_verdict;
-
-/* What ran until a request failed, and the script went on. */
-typedef struct plim_vgpu_attempt {
-    const char *oom_line; /* of that request */
-    uint64_t oom_bytes;   /* requested by it */
-    uint64_t peak_requested, peak_allocated, peak_reserved;
-} plim_vgpu_attempt;
-
 /* Peaks, phases and what is live are those of the attempt that ended well: from the last
  * request that failed to the end.  If none did end well, of the last one. */
-typedef struct plim_vgpu_report {
-    plim_vgpu_card card;
-    uint64_t context_low, context_high; /* bytes */
-    bool context_known;
-    int rank, world;              /* 0 of 1: it trained alone */
-    uint64_t nccl_low, nccl_high; /* bytes, outside the allocator; estimated */
-    bool searched; /* cuDNN tried its plans: for a moment it may take all that is free */
-    uint64_t peak_requested, peak_allocated, peak_reserved; /* each its own maximum */
-    uint64_t events, storages;                              /* on the tape */
-    bool truncated; /* plimsoll had no memory for more events: the tape is a beginning */
-    int peak_step;  /* -1: before the first; of the peak of allocated bytes, as the next */
-    plim_phase peak_phase;
-    const char *peak_op, *peak_line;
-    uint64_t category[PLIM_CAT_COUNT]; /* requested, live at the peak */
-    const plim_phase_row *phases;
-    uint32_t n_phases;
-    plim_vgpu_by by;             /* what the next two lists are grouped by */
-    const plim_vgpu_line *lines; /* by live, largest first */
-    uint32_t n_lines;
-    const plim_vgpu_tensors *tensors; /* in the order of lines, then by bytes */
+
+/* figures: vgpu_tensors vgpu_line vgpu_growth vgpu_verdict vgpu_attempt vgpu_caveat vgpu_report */
+/* clang-format off */
+/* Tensors of a line that are live at the peak, of one category and shape. */
+typedef struct plim_vgpu_tensors {
+    uint32_t count; /* how many they are (tensors) */
+    plim_category category; /* "parameter", "gradient", "activation" */
+    plim_dtype dtype; /* of each; only if shape_known */
+    int rank; /* of each; only if shape_known */
+    int64_t dim[8];
+    uint64_t bytes; /* requested by all of them */
+    bool shape_known; /* they are tensors of one dtype and shape, else memory of one size */
+} plim_vgpu_tensors;
+
+/* A line of the script, or a module or an op, and what it allocated. */
+typedef struct plim_vgpu_line {
+    const char *line; /* "train.py:23"; NULL: not known, or outside modules */
+    const char *source; /* the text of the line; NULL: not known, or no line */
+    uint64_t allocations; /* over the whole run */
+    uint64_t requested; /* over the whole run */
+    uint64_t live_at_peak; /* requested */
+    const plim_vgpu_tensors *tensors; /* live at the peak, the largest first */
     uint32_t n_tensors;
-    const plim_vgpu_caveat *caveats;
-    uint32_t n_caveats;
-    const plim_vgpu_growth *growth; /* lines whose memory grows, fastest first */
+} plim_vgpu_line;
+
+/* A line of which more is live after every few steps. */
+typedef struct plim_vgpu_growth {
+    const char *line; /* "train.py:19"; NULL: not known */
+    const char *source; /* the text of the line; NULL: not known */
+    const char *holder; /* what keeps the tensors: "`losses` in `main`"; NULL: not known */
+    uint64_t bytes; /* allocated, that are added every so many steps */
+    uint64_t tensors; /* how many more; 0: as many, but larger */
+    uint32_t every; /* after so many (steps) */
+} plim_vgpu_growth;
+
+/* How the run goes on a card: on its own as it did, on others as its tape says, up to the
+ * first failure. */
+typedef struct plim_vgpu_verdict {
+    const char *gpu; /* the card's full name */
+    uint64_t gpu_bytes; /* memory of the card */
+    /* "yes", "no", "maybe", as in an estimate; PLIM_VGPU_FITS_UNKNOWN: the tape is only a
+     * beginning, or that card takes other kernels */
+    plim_vgpu_fits fits;
+    uint64_t peak_allocated; /* in blocks, at its highest; only if peaks_known */
+    uint64_t peak_reserved; /* from CUDA, at its highest; only if peaks_known */
+    uint64_t device_low; /* reserved, context and NCCL, at the lower bounds; 0: not known */
+    uint64_t device_high; /* the same at the upper bounds; 0: not known */
+    /* of the request that fails first; empty: not known; NULL: none failed */
+    const char *oom_line;
+    const char *oom_text; /* what PyTorch says of that request; NULL: none failed */
+    /* near which growth fills the card; 0: it does not, or only after a million steps */
+    int64_t growth_step;
+    /* the tape is what this card would do, or the script ran there by itself */
+    bool peaks_known;
+} plim_vgpu_verdict;
+
+/* What ran until a request failed, after which the script went on. */
+typedef struct plim_vgpu_attempt {
+    const char *oom_line; /* of that request; empty: not known */
+    uint64_t oom_bytes; /* by that request */
+    uint64_t peak_requested; /* by tensors, at its highest */
+    uint64_t peak_allocated; /* in blocks, at its highest */
+    uint64_t peak_reserved; /* from CUDA, at its highest */
+} plim_vgpu_attempt;
+
+/* A remark, and how often it was made. */
+typedef struct plim_vgpu_caveat {
+    const char *line; /* "train.py:42"; empty: it is about no line */
+    const char *what; /* "item() is a guess: 0 (--scalar)" */
+    uint64_t count; /* how often (times) */
+} plim_vgpu_caveat;
+
+/* What one process did with one card. */
+typedef struct plim_vgpu_report {
+    plim_vgpu_card card; /* what it ran on */
+    uint64_t context_low; /* of the CUDA context; 0: not known */
+    uint64_t context_high; /* of the CUDA context; 0: not known */
+    bool cudnn_search; /* cuDNN tried its plans: for a moment it may take all that is free */
+    bool context_known; /* the size of the CUDA context is known */
+    int peak_step; /* as in a phase; -1: PLIM_PHASE_LOAD, which precedes step 0 */
+    plim_phase peak_phase; /* as in a phase */
+    const char *peak_op; /* the layer that ran; empty: not known */
+    const char *peak_line; /* of the request; empty: not known */
+    const uint64_t *category; /* the bytes live at the peak, indexed by plim_category */
+    int rank; /* of a process that is one of several */
+    int world; /* that train together (processes) */
+    /* of NCCL's buffers, outside the allocator; an estimate: the lower bound */
+    uint64_t nccl_low;
+    uint64_t nccl_high; /* the upper bound */
+    uint64_t peak_requested; /* by tensors; each peak is its own maximum */
+    uint64_t peak_allocated; /* in blocks, as torch.cuda.max_memory_allocated() */
+    uint64_t peak_reserved; /* from CUDA */
+    uint64_t events; /* on the tape */
+    uint64_t storages; /* on the tape; 0: the script did not use the card */
+    uint64_t num_ooms; /* that failed (requests) */
+    /* that were served only after cached memory was freed (requests) */
+    uint64_t num_alloc_retries;
+    int steps; /* that are complete */
+    /* the smallest capacity of a card on which the run does not fail, context included: the
+     * lower bound; 0: memory ran out, or it is not known */
+    uint64_t needed_low;
+    uint64_t needed_high; /* the upper bound of that capacity; 0: likewise */
+    /* the run was too long to store: what was live at the peak is of its first part */
+    bool truncated;
+    plim_vgpu_by by; /* what lines are: "line", "module", "op" */
+    const plim_vgpu_line *lines; /* by what is live at the peak, the largest first */
+    uint32_t n_lines;
+    const plim_vgpu_growth *growth; /* lines whose memory grows, the fastest first */
     uint32_t n_growth;
-    uint64_t growth_bytes; /* of all of them, a step */
     uint32_t growth_steps; /* over which growth was looked for; 0: too few have run */
-    bool growth_sure;      /* enough steps to tell: else the lines are those that may grow */
-    int steps;             /* complete */
-    uint64_t needed_low, needed_high; /* the smallest capacity on which it does not run out of
-                                         memory, with context; 0: it did, or not known */
-    uint64_t num_ooms, num_alloc_retries;
-    plim_vgpu_end end;
-    const char *oom_text, *oom_line;   /* of the first request that failed, or of the one that
-                                      * ended the script; NULL: none did */
-    const plim_vgpu_attempt *attempts; /* those that failed before, in order */
-    uint32_t n_attempts;
-    bool failed; /* what is told here is an attempt that failed: none ended well */
-    const plim_vgpu_verdict *cards; /* as the options name them; at least the one it ran on */
+    bool growth_sure; /* these steps tell; else the lines are those that may grow */
+    const plim_phase_row *phases; /* as they came, the first "load" */
+    uint32_t n_phases;
+    const plim_vgpu_verdict *cards; /* those that were named; at least the one it ran on */
     uint32_t n_cards;
+    /* those that failed before what is told here, in order */
+    const plim_vgpu_attempt *attempts;
+    uint32_t n_attempts;
+    const plim_vgpu_caveat *caveats; /* what the figures do not say */
+    uint32_t n_caveats;
+    /* "done"; "memory": the card ran out of memory; "error": another exception; "early": it
+     * was stopped */
+    plim_vgpu_end end;
+    /* of the request that ended the script, or else of the first that failed; empty: not
+     * known; NULL: none failed */
+    const char *oom_line;
+    const char *oom_text; /* what PyTorch says of that request; NULL: none failed */
+    uint64_t growth_bytes; /* of all growing lines, a step */
+    bool failed; /* what is told here is an attempt that failed: none ended well */
+    bool ranked; /* it is one of several processes that train together */
+    bool numbered; /* it is one of several cards, as plim_vgpu_machine_print prints it */
 } plim_vgpu_report;
+/* clang-format on */
+/* end of figures */
 
 /* The cards of the options that would have chosen other kernels, by name: the tape says
  * nothing about them.  Returns their number. */

@@ -55,7 +55,7 @@ ROOMS = {
     "report": MODELS | {"answers", "time", "job", "fit", "serve", "registry"},
     "vgpu": MODELS | {"answers", "time", "job", "fit", "report"},
     "api": MODELS | {"time", "job", "fit", "serve", "registry", "report", "vgpu", "trace", "diff", "oom"},
-    "live": {"base", "report"},  # nothing of models
+    "live": {"base", "report", "answers"},  # nothing of models
 }
 PUBLIC = ("plimsoll.h", "plimsoll_vgpu.h", "plimsoll_live.h")
 # folders of a room: they do not see one another.  None: any folder is one

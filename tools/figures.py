@@ -6,7 +6,7 @@
 Reads src/answers/*.def, which src/report/figures.h describes, and compares with them, or with
 --update writes, what is theirs in
 
- * include/plimsoll.h: the structs between "figures: NAMES" and "end of figures";
+ * the headers: the structs between "figures: NAMES" and "end of figures";
  * python/plimsoll/_records.py: the classes, likewise of a .def;
  * docs/json.md: the tables, likewise of an answer or an object.
 
@@ -56,16 +56,20 @@ def text_of(tokens):
 
 
 def kinds():
-    """name: type in C, type in Python, unit"""
+    """name: type in C, type in Python, unit, whether it may be unknown by itself"""
     out = {}
     for name, args in statements((ROWS / "kinds.def").read_text(encoding="utf-8")):
         c = " ".join(args[1]).replace("* ", "*")
-        out["".join(args[0])] = (c, "".join(args[2]), text_of(args[3]))
+        python = "".join(args[2])
+        plain = python[len("Optional["):-1] if python.startswith("Optional[") else python
+        out["".join(args[0])] = (c, plain, text_of(args[3]), plain != python)
     return out
 
 
 KINDS = kinds()
-NUMBERS = {name for name, (c, python, unit) in KINDS.items() if python in ("int", "float") and not unit}
+LISTS = "ROWS", "LIST", "LIST_AS", "TEXTS", "SERIES"
+IN_TEXT = "SHOWN", "COLUMN", "RANGE", "DELTA", "CARD"
+NUMBERS = {name for name, (c, python, unit, _) in KINDS.items() if python in ("int", "float") and not unit}
 
 
 class Figure:
@@ -79,49 +83,52 @@ class Figure:
         self.key = plain[1] if len(plain) > 1 else None
         if what in ("FIGURE", "FIELD", "DERIVED"):
             self.kind, self.path = plain[2], self.key
+        elif what == "DIFFERENCE":
+            self.kind = "READ_BYTES"
         elif what == "NESTED":
             self.path, self.kind = plain[2], plain[3]
         elif what == "INDEXED":
             self.path, self.kind = plain[2], plain[4]
         elif what == "GROUPED":
             self.key, self.path, self.kind = plain[2], f"{plain[1]}_{plain[2]}", plain[3]
-        elif what in ("ROWS", "PART", "REF", "GROUP", "INNER", "INNER_REF", "INNER_ROWS"):
+        elif what in ("ROWS", "LIST", "PART", "REF", "GROUP", "INNER", "INNER_REF", "INNER_ROWS", "INNER_LIST"):
             self.of, self.path = plain[2], self.key
-        elif what == "REF_AS":
+        elif what in ("REF_AS", "LIST_AS"):
             self.path, self.of = plain[2], plain[3]
         elif what == "REF_AT":
             self.path, self.of = plain[2], plain[4]
         elif what in ("SHAPE", "SHAPE_AGAIN", "SETTINGS"):
             self.key = self.path = what.split("_")[0].lower()
-        elif what in ("TEXTS", "PAIRS"):
-            self.path = self.key
+        elif what in ("TEXTS", "PAIRS", "SERIES"):
+            self.path, self.count = self.key, plain[-1]
         self.doc, self.unit, self.empty = (text_of(named[k]) if k in named else "" for k in ("doc", "unit", "empty"))
         self.empty = self.empty or text_of(named.get("nothing", []))
         self.known = "".join(named["known"])[:-1].split(",")[1] if "known" in named else ""
         self.unless = "".join(named["unless"])[:-1].split(",")[1] if "unless" in named else ""
-        self.only = "only" in named
+        self.only = "only" in named or "when" in named
 
     @property
     def optional(self):
-        return bool(self.empty or self.known or self.unless)
+        return bool(self.empty or self.known or self.unless or (self.kind in KINDS and KINDS[self.kind][3]))
 
     @property
     def in_data(self):
-        return self.what not in ("FIELD", "INNER", "INNER_REF", "INNER_ROWS", "SHOWN", "RANGE", "DELTA", "CARD")
+        return self.what not in ("FIELD", "INNER", "INNER_REF", "INNER_ROWS", "INNER_LIST", *IN_TEXT)
 
     @property
     def in_struct(self):
         """Has plim_STRUCT a field for it?"""
-        return self.what not in ("DERIVED", "SHOWN", "RANGE", "DELTA", "CARD", "GROUP", "NESTED", "INDEXED",
-                             "SHAPE_AGAIN", "REF_AT")
+        return self.what not in ("DERIVED", "DIFFERENCE", "GROUP", "NESTED", "INDEXED", "LIST_AS", "SHAPE_AGAIN", "REF_AT",
+                             *IN_TEXT)
 
 
 class Object:
-    """An object of the JSON: name, class, figures; an answer has a schema."""
+    """An object of the JSON: name, class or None, figures; an answer has a schema."""
 
     def __init__(self, what, args, file):
-        self.name, self.python, self.file = args[0][0], args[1][0], file
+        self.name, self.python, self.file = args[0][0], args[1][0] if what != "TABLE" and args[1] else None, file
         self.schema = text_of(args[2]) if what == "REPORT" else None
+        self.table = what == "TABLE"
         self.doc = text_of(args[-1])
         self.figures = []
 
@@ -131,7 +138,7 @@ def read_objects():
     for path in sorted(ROWS.glob("*.def")):
         current = None
         for what, args in statements(path.read_text(encoding="utf-8")):
-            if what in ("OBJECT", "REPORT"):
+            if what in ("OBJECT", "REPORT", "TABLE"):
                 current = Object(what, args, path.stem)
                 objects[current.name] = current
             elif what not in ("END", "KIND"):
@@ -150,13 +157,13 @@ def lacking():
             yield f"'{o.name}' has no doc"
         for f in o.figures:
             where = f"'{f.key}' of '{o.name}'"
-            if f.what in ("SHOWN", "RANGE", "DELTA", "CARD"):
+            if f.what in IN_TEXT:
                 continue
             if not f.doc:
                 yield f"{where} has no doc"
             if f.kind in NUMBERS and not f.unit:
                 yield f"{where} is a number without a unit"
-            if f.of and f.of not in OBJECTS:
+            if f.in_data and f.of and f.of not in OBJECTS:
                 yield f"{where} is made of '{f.of}', which is no object"
             if f.known and (f.struct, f.known) not in FLAGS:
                 yield f"{where} is known by '{f.known}', which is no flag of 'plim_{f.struct}'"
@@ -189,7 +196,7 @@ def unless(nothing):
 
 def c_fields(f):
     """The declarations of a figure: each with its comment."""
-    nothing = {"TEXT": "NULL", "FITS": "PLIM_FITS_NO_CARD", None: "NULL"}.get(f.kind, "0")
+    nothing = {"TEXT": "NULL", "FITS": "PLIM_FITS_NO_CARD", "RUN_FITS": "PLIM_VGPU_FITS_UNKNOWN", None: "NULL"}.get(f.kind, "0")
     doc = what_is(f, nothing, lambda f: f"only if {f.known}", f.path)
     if f.kind == "STEP":
         doc += "; -1: PLIM_PHASE_LOAD, which precedes step 0"
@@ -200,8 +207,10 @@ def c_fields(f):
         return [(f"const char *const *{f.path};", doc), (count, "")]
     if f.what == "PAIRS":
         return [(f"const plim_info_pair *const *{f.path};", doc), (count, "")]
-    if f.what in ("ROWS", "INNER_ROWS"):
-        return [(f"const plim_{of_struct(f.of)} *const *{f.path};", doc), (count, "")]
+    if f.what in ("ROWS", "LIST", "INNER_ROWS", "INNER_LIST"):
+        return [(f"const plim_{of_struct(f.of)} *{'const *' * f.what.endswith('ROWS')}{f.path};", doc), (count, "")]
+    if f.what == "SERIES":
+        return [(f"uint64_t {f.path}[{f.count}];", doc)]
     if f.what in ("PART", "INNER"):
         return [(f"plim_{of_struct(f.of)} {f.path};", doc)]
     if f.what in ("REF", "REF_AS", "INNER_REF"):
@@ -213,8 +222,8 @@ def c_fields(f):
 
 
 def of_struct(name):
-    """The struct whose fields an object's figures are."""
-    return OBJECTS[name].figures[0].struct
+    """The struct whose fields an object's figures are; one that is not made of rows has its name."""
+    return OBJECTS[name].figures[0].struct if name in OBJECTS else name
 
 
 def c_comment(doc, indent, first):
@@ -274,8 +283,8 @@ def header(text):
 
 def python_type(f):
     plain = {"SHAPE": "Tuple[int, ...]", "SHAPE_AGAIN": "Tuple[int, ...]", "TEXTS": "List[str]",
-             "PAIRS": "Dict[str, str]", "SETTINGS": "Dict[str, Any]"}.get(f.what)
-    if f.what == "ROWS":
+             "PAIRS": "Dict[str, str]", "SERIES": "List[Optional[int]]", "SETTINGS": "Dict[str, Any]"}.get(f.what)
+    if f.what in LISTS and f.of:
         plain = f"List[{OBJECTS[f.of].python}]"
     elif f.of:
         plain = OBJECTS[f.of].python
@@ -300,7 +309,7 @@ def python_class(o):
 
 def records(text):
     def classes(m):
-        return m[1] + "\n\n".join("".join(python_class(o)) for o in OBJECTS.values() if o.file == m[2]) + m[3]
+        return m[1] + "\n\n".join("".join(python_class(o)) for o in OBJECTS.values() if o.file == m[2] and o.python) + m[3]
     return re.sub(r"(# figures: (\w+)\n\n\n).*?(\n\n# end of figures\n)", classes, text, flags=re.S)
 
 
@@ -308,19 +317,24 @@ def records(text):
 
 
 def value_of(f, seen):
-    if f.what in ("ROWS", "PART", "REF", "REF_AS", "REF_AT", "GROUP"):
+    if f.of:
         o = OBJECTS[f.of]
-        what = "list of objects" if f.what == "ROWS" else f"object of {f.unit}" if f.unit else "object"
+        what = "list of objects" if f.what in LISTS else f"object of {f.unit}" if f.unit else "object"
         if f.of in seen:
             return f"{what}, as `{seen[f.of]}`"
-        return f"{what}: [{section_of(o)[0]}](#{section_of(o)[1]})" if o.file == "shared" else what
+        return f"{what}: [{section_of(o)[0]}](#{section_of(o)[1]})" if is_elsewhere(o) else what
     plain = {"SHAPE": "list of numbers", "SHAPE_AGAIN": "list of numbers", "TEXTS": "list of texts",
-             "PAIRS": "object of texts", "SETTINGS": "[object](settings.md)"}.get(f.what)
+             "PAIRS": "object of texts", "SERIES": "list of bytes", "SETTINGS": "[object](settings.md)"}.get(f.what)
     return plain or unit_of(f) or {"bool": "true or false", "str": "text"}[KINDS[f.kind][1]]
 
 
+def is_elsewhere(o):
+    """Has the object a table of its own?"""
+    return o.file == "shared" or o.schema
+
+
 def section_of(o):
-    return o.python, o.python.lower()
+    return (o.schema, o.schema.replace("/", "")) if o.schema else (o.python, o.python.lower())
 
 
 def table_rows(o, path, seen):
@@ -329,9 +343,9 @@ def table_rows(o, path, seen):
         doc = re.sub(r'"([^"]+)"', r"`\1`", what_is(f, "`null`", unless("`null`")))
         if f.only:
             doc += "; the member is left out if there is none"
-        name = f"{path}{f.key}{'[]' * (f.what in ('ROWS', 'TEXTS'))}"
+        name = f"{path}{f.key}{'[]' * (f.what in LISTS)}"
         yield f"| `{name}` | {value_of(f, seen)} | {doc.replace('|', chr(92) + '|')} |\n"
-        if f.of and f.of not in seen and OBJECTS[f.of].file == o.file != "shared":
+        if f.of and f.of not in seen and not is_elsewhere(OBJECTS[f.of]):
             seen[f.of] = name
             yield from table_rows(OBJECTS[f.of], f"{name}.", seen)
 
@@ -344,7 +358,8 @@ def page(text):
 
 # ---- all of them ----------------------------------------------------------------------------
 
-FILES = {"include/plimsoll.h": header, "python/plimsoll/_records.py": records, "docs/json.md": page,
+HEADERS = "include/plimsoll.h", "include/plimsoll_vgpu.h", "include/plimsoll_live.h"
+FILES = {**dict.fromkeys(HEADERS, header), "python/plimsoll/_records.py": records, "docs/json.md": page,
          "python/plimsoll/_library.py": library}
 
 
@@ -352,11 +367,12 @@ def missing(path, text):
     """Objects that have no place in a file."""
     if path.endswith("_records.py"):
         named = set(re.findall(r"^# figures: (\w+)$", text, re.M))
-        yield from (f"the classes of '{file}'" for file in {o.file for o in OBJECTS.values()} - named)
+        yield from (f"the classes of '{file}'" for file in {o.file for o in OBJECTS.values() if o.python} - named)
     if path.endswith(".md"):
         named = set(re.findall(r"<!-- figures: (\w+) -->", text))
-        parts = {f.of for o in OBJECTS.values() for f in o.figures if f.of and OBJECTS[f.of].file == o.file}
-        yield from (f"the table of '{o.name}'" for o in OBJECTS.values() if o.name not in parts | named)
+        parts = {f.of for o in OBJECTS.values() for f in o.figures if f.of in OBJECTS and OBJECTS[f.of].file == o.file}
+        yield from (f"the table of '{o.name}'" for o in OBJECTS.values()
+                    if not o.table and o.name not in parts | named)
 
 
 def main():

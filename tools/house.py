@@ -52,12 +52,13 @@ def figures(root):
     largest = sorted(folders.items(), key=lambda item: -len(item[1]))[:5]
     yield "files in a folder", ", ".join(f"{folder.relative_to(root)} {len(files)}" for folder, files in largest)
     by_hand = {"src/report": "".join(text for path, text in sources.items() if path.parent.name == "report"),
-               "src/answers": "".join(read(root, "src/answers/*.def").values())}
-    for name in "include/plimsoll.h", "python/plimsoll/_records.py", "python/plimsoll/_results.py", "docs/json.md":
+               "src/answers": "".join(read(root, "src/answers/*.def").values()),
+               "src/live": "".join(read(root, "src/live/*_print.c").values())}
+    for name in "include/plimsoll.h", "include/plimsoll_vgpu.h", "include/plimsoll_live.h", "python/plimsoll/_records.py", "python/plimsoll/_results.py", "docs/json.md":
         by_hand[name] = (root / name).read_text(encoding="utf-8")
     lines = {name: count_lines(blank_comments(MARKED.sub("", text))) for name, text in by_hand.items()}
     yield "written by hand", f"{sum(lines.values())} lines: " + ", ".join(f"{name} {n}" for name, n in lines.items())
-    reports = by_hand["src/report"]
+    reports = by_hand["src/report"] + by_hand["src/live"]
     yield "getters", f"{len(re.findall(r'^PLIM_GETTER', reports, re.M))}, and " \
                      f"{len(re.findall(r'PLIM_IN_(?:TEXT|DATA|BOTH)', reports))} columns in reports"
 

@@ -1198,74 +1198,121 @@ class SegmentsReport(Record):
 # end of figures
 
 
-# ---- top --------------------------------------------------------------------------------
+# figures: top
+
+
+class TopProcess(Record):
+    """A process on a device."""
+
+    pid: int
+    """its own"""
+    kind: Optional[str]
+    """'compute', 'graphics', 'mps', 'drm'"""
+    user: Optional[str]
+    """whose it is"""
+    command: Optional[str]
+    """its name"""
+    command_line: Optional[str]
+    """its words"""
+    memory: Optional[int]
+    """on the device"""
+    peak: Optional[int]
+    """the greatest memory since the monitor was started"""
+    predicted: Optional[int]
+    """PLIMSOLL_PREDICTED in its environment"""
+    difference: Optional[int]
+    """peak less predicted"""
+    growth_per_s: Optional[int]
+    """of memory, over at most 16 readings, in bytes"""
+    full_in_s: Optional[int]
+    """until it has taken what is free on the device; unknown if it does not grow"""
+    busy_percent: Optional[int]
+    """of the time in which it ran on the device"""
+    cpu_percent: Optional[int]
+    """of a core"""
+    host_memory: Optional[int]
+    """resident in the memory of the machine"""
+    container: Optional[str]
+    """the first 12 digits of its id"""
+    job: Optional[str]
+    """of Slurm"""
+    elsewhere: bool
+    """pid is that of another namespace: who it is cannot be known"""
 
 
 class TopMemory(Record):
     """What the driver says of the memory of a device."""
 
     total: Optional[int]
+    """used + free, and reserved unless used_includes_reserved"""
     used: Optional[int]
+    """by everybody"""
     free: Optional[int]
+    """that can still be taken"""
     reserved: Optional[int]
+    """by the driver"""
     used_includes_reserved: bool
+    """reserved is a part of used"""
     unified: bool
+    """the memory is that of the machine"""
     growth_per_s: Optional[int]
+    """of used, over at most 16 readings, in bytes"""
     full_in_s: Optional[int]
-
-
-class TopProcess(Record):
-    """A process on a device; `elsewhere`: its pid is of another namespace."""
-
-    pid: int
-    kind: Optional[str]
-    user: Optional[str]
-    command: Optional[str]
-    command_line: Optional[str]
-    memory: Optional[int]
-    peak: Optional[int]
-    predicted: Optional[int]
-    difference: Optional[int]
-    growth_per_s: Optional[int]
-    full_in_s: Optional[int]
-    busy_percent: Optional[int]
-    cpu_percent: Optional[int]
-    host_memory: Optional[int]
-    container: Optional[str]
-    job: Optional[str]
-    elsewhere: bool
+    """until free is used up at this growth; unknown if it does not grow"""
 
 
 class TopDevice(Record):
     """A GPU, or a MIG instance of one."""
 
     index: int
+    """in the order of its source; an instance has that of its GPU"""
     mig: Optional[str]
+    """'1/0': GPU and compute instance; unknown: a whole GPU"""
     source: str
+    """where it was found: 'nvml', or 'drm' for what the kernel publishes"""
     driver: Optional[str]
+    """'nvidia', 'amdgpu', 'i915'"""
     name: Optional[str]
+    """'NVIDIA T4'"""
     uuid: Optional[str]
+    """as the driver says it"""
     pci: Optional[str]
+    """its address"""
     memory: TopMemory
+    """what the driver says of its memory"""
     busy_percent: Optional[int]
+    """of the time in which a kernel ran"""
     memory_busy_percent: Optional[int]
+    """of the time in which memory was read or written"""
     temperature_c: Optional[int]
+    """of the GPU"""
     power_mw: Optional[int]
+    """what it draws"""
     power_limit_mw: Optional[int]
+    """what it may draw"""
     fan_percent: Optional[int]
+    """of the fan's speed; some run above 100"""
     clock_mhz: Optional[int]
+    """of the processors (MHz)"""
     memory_clock_mhz: Optional[int]
+    """of the memory (MHz)"""
     trouble: Optional[str]
+    """why figures are missing, a sentence"""
     processes: List[TopProcess]
+    """those with the most memory first"""
 
 
 class TopLooked(Record):
-    """Where devices were looked for; `found`: why there is none."""
+    """Where devices were looked for."""
 
     source: str
+    """as in a device"""
     where: Optional[str]
+    """'libnvidia-ml.so.1'"""
     found: Optional[str]
+    """why there is no device, a sentence"""
     devices: int
+    """that were found"""
 
 
 class TopReport(Record):
@@ -1273,142 +1320,256 @@ class TopReport(Record):
 
     schema: str
     time_ms: int
+    """of the reading, since 1970"""
     host: Optional[str]
+    """the machine"""
     nvidia_driver: Optional[str]
+    """its version"""
     cuda: Optional[str]
+    """the newest version that it supports"""
     devices: List[TopDevice]
+    """in the order of their sources"""
     looked: List[TopLooked]
+    """where devices were looked for"""
     notes: List[str]
+    """sentences about all of it"""
 
 
-# ---- run --------------------------------------------------------------------------------
+# end of figures
+
+
+# figures: run
+
+
+class RunTensors(Record):
+    """Tensors of a line that are live at the peak, of one category and shape."""
+
+    count: int
+    """how many they are (tensors)"""
+    category: str
+    """'parameter', 'gradient', 'activation'"""
+    dtype: Optional[str]
+    """of each; None unless they are tensors of one dtype and shape, else memory of one size"""
+    shape: Optional[Tuple[int, ...]]
+    """of each; None unless they are tensors of one dtype and shape, else memory of one size"""
+    bytes: int
+    """requested by all of them"""
+
+
+class RunLine(Record):
+    """A line of the script, or a module or an op, and what it allocated."""
+
+    line: Optional[str]
+    """'train.py:23'; None: not known, or outside modules"""
+    source: Optional[str]
+    """the text of the line; None: not known, or no line"""
+    allocations: int
+    """over the whole run"""
+    requested: int
+    """over the whole run"""
+    live_at_peak: int
+    """requested"""
+    tensors: List[RunTensors]
+    """live at the peak, the largest first"""
+
+
+class Growth(Record):
+    """A line of which more is live after every few steps."""
+
+    line: Optional[str]
+    """'train.py:19'; None: not known"""
+    source: Optional[str]
+    """the text of the line; None: not known"""
+    holder: Optional[str]
+    """what keeps the tensors: '`losses` in `main`'; None: not known"""
+    bytes: int
+    """allocated, that are added every so many steps"""
+    tensors: int
+    """how many more; 0: as many, but larger"""
+    every: int
+    """after so many (steps)"""
+
+
+class RunOn(Record):
+    """How the run goes on a card: on its own as it did, on others as its tape says, up to the first failure."""
+
+    gpu: str
+    """the card's full name"""
+    gpu_bytes: int
+    """memory of the card"""
+    fits: Optional[str]
+    """'yes', 'no', 'maybe', as in an estimate; None: the tape is only a beginning, or that card takes other
+    kernels"""
+    peak_allocated: Optional[int]
+    """in blocks, at its highest; None unless the tape is what this card would do, or the script ran there by
+    itself"""
+    peak_reserved: Optional[int]
+    """from CUDA, at its highest; None unless the tape is what this card would do, or the script ran there by
+    itself"""
+    device_low: Optional[int]
+    """reserved, context and NCCL, at the lower bounds; None: not known"""
+    device_high: Optional[int]
+    """the same at the upper bounds; None: not known"""
+    oom_line: Optional[str]
+    """of the request that fails first; empty: not known; None: none failed"""
+    oom_text: Optional[str]
+    """what PyTorch says of that request; None: none failed"""
+    growth_step: Optional[int]
+    """near which growth fills the card; None: it does not, or only after a million steps"""
+
+
+class Attempt(Record):
+    """What ran until a request failed, after which the script went on."""
+
+    oom_line: str
+    """of that request; empty: not known"""
+    oom_bytes: int
+    """by that request"""
+    peak_requested: int
+    """by tensors, at its highest"""
+    peak_allocated: int
+    """in blocks, at its highest"""
+    peak_reserved: int
+    """from CUDA, at its highest"""
+
+
+class Caveat(Record):
+    """A remark, and how often it was made."""
+
+    line: str
+    """'train.py:42'; empty: it is about no line"""
+    what: str
+    """'item() is a guess: 0 (--scalar)'"""
+    count: int
+    """how often (times)"""
 
 
 class RunCard(Record):
     """The card, and the bounds of its CUDA context."""
 
     name: str
+    """the card's full name"""
     bytes: int
+    """memory of the card"""
     context_low: int
+    """of the CUDA context; 0: not known"""
     context_high: int
+    """of the CUDA context; 0: not known"""
     cudnn_search: bool
+    """cuDNN tried its plans: for a moment it may take all that is free"""
 
 
 class RunPeak(Record):
-    """Where the most was live, and the bytes of each category then."""
+    """Where the most was allocated, and the bytes of each category that were live then."""
 
     step: int
+    """as in a phase"""
     phase: str
+    """as in a phase"""
     op: str
+    """the layer that ran; empty: not known"""
     line: str
+    """of the request; empty: not known"""
     parameter: int
+    """requested, as are the next eight"""
     buffer: int
+    """the model's"""
     gradient: int
+    """of parameters"""
     optimizer_state: int
+    """the optimizer's"""
     input: int
+    """inputs and targets"""
     activation: int
+    """made in the forward pass"""
     temporary: int
+    """made in other phases"""
     workspace: int
+    """of libraries, and scratch memory of kernels"""
     output: int
-
-
-class RunTensors(Record):
-    """Tensors of one line that are alike."""
-
-    count: int
-    category: str
-    dtype: Optional[str]
-    shape: Optional[Tuple[int, ...]]
-    bytes: int
-
-
-class RunLine(Record):
-    line: Optional[str]
-    source: Optional[str]
-    allocations: int
-    requested: int
-    live_at_peak: int
-    tensors: List[RunTensors]
-
-
-class Growth(Record):
-    """A line of which more is live every so many steps."""
-
-    line: Optional[str]
-    source: Optional[str]
-    holder: Optional[str]
-    bytes: int
-    tensors: int
-    every: int
-
-
-class RunOn(Record):
-    """The verdict on one card."""
-
-    gpu: str
-    gpu_bytes: int
-    fits: Optional[str]
-    peak_allocated: Optional[int]
-    peak_reserved: Optional[int]
-    device_low: Optional[int]
-    device_high: Optional[int]
-    oom_line: Optional[str]
-    oom_text: Optional[str]
-    growth_step: Optional[int]
-
-
-class Attempt(Record):
-    """What ran until a request failed that the script survived."""
-
-    oom_line: Optional[str]
-    oom_bytes: int
-    peak_requested: int
-    peak_allocated: int
-    peak_reserved: int
-
-
-class Caveat(Record):
-    line: str
-    what: str
-    count: int
+    """of the model"""
 
 
 class RunReport(Record):
     """What one process did with one card."""
 
-    card: RunCard
-    torch: str
-    rank: int
-    """of a process that is one of several, as are `world` and the bytes of NCCL's buffers"""
-    world: int
-    nccl_low: int
-    nccl_high: int
+    schema: str
     device: int
-    """the number of the card, on a machine of several"""
+    """the number of the card, on a machine of several (index); not always there"""
+    card: RunCard
+    """the card, and the bounds of its CUDA context"""
+    torch: str
+    """the version of PyTorch"""
+    rank: int
+    """of a process that is one of several; not always there"""
+    world: int
+    """that train together (processes); not always there"""
+    nccl_low: int
+    """of NCCL's buffers, outside the allocator; an estimate: the lower bound; not always there"""
+    nccl_high: int
+    """the upper bound; not always there"""
     peak_requested: int
+    """by tensors; each peak is its own maximum"""
     peak_allocated: int
+    """in blocks, as torch.cuda.max_memory_allocated()"""
     peak_reserved: int
+    """from CUDA"""
     events: int
+    """on the tape"""
     storages: int
+    """on the tape; 0: the script did not use the card"""
     num_ooms: int
+    """that failed (requests)"""
     num_alloc_retries: int
+    """that were served only after cached memory was freed (requests)"""
     steps: int
+    """that are complete"""
     needed_low: Optional[int]
+    """the smallest capacity of a card on which the run does not fail, context included: the lower bound; None:
+    memory ran out, or it is not known"""
     needed_high: Optional[int]
+    """the upper bound of that capacity; None: likewise"""
     truncated: bool
+    """the run was too long to store: what was live at the peak is of its first part"""
     peak: RunPeak
+    """where the most was allocated, and what was live then"""
     by: str
+    """what lines are: 'line', 'module', 'op'"""
     lines: List[RunLine]
+    """by what is live at the peak, the largest first"""
     growth: List[Growth]
+    """lines whose memory grows, the fastest first"""
     growth_steps: int
+    """over which growth was looked for; 0: too few have run"""
     growth_sure: bool
+    """these steps tell; else the lines are those that may grow"""
     phases: List[Phase]
+    """as they came, the first 'load'"""
     cards: List[RunOn]
+    """those that were named; at least the one it ran on"""
     attempts: List[Attempt]
+    """those that failed before what is told here, in order"""
     caveats: List[Caveat]
+    """what the figures do not say"""
     end: str
+    """'done'; 'memory': the card ran out of memory; 'error': another exception; 'early': it was stopped"""
     oom_line: Optional[str]
+    """of the request that ended the script, or else of the first that failed; empty: not known; None: none failed"""
     oom_text: Optional[str]
+    """what PyTorch says of that request; None: none failed"""
+
+
+class MachineReport(Record):
+    """What one process did with several cards of one machine."""
+
+    schema: str
+    fullest: int
+    """the card that ran out of memory, else the one that reserved the most (index)"""
+    cards: List[Run]
+    """the run of each, with its number as 'device'"""
+
+
+# end of figures
 
 
 # figures: replay

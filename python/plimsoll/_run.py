@@ -55,7 +55,8 @@ class Run(Result, RunReport):
             report = json.loads(line)
             if report["schema"] == "plimsoll/machine/1":
                 first = report["fullest"]
-                yield from sorted(report["cards"], key=lambda card: bool(card["device"] != first))
+                for card in sorted(report["cards"], key=lambda card: bool(card["device"] != first)):
+                    yield {"schema": "plimsoll/run/1", **card}
             else:
                 yield report
 

@@ -145,9 +145,7 @@ static void fill_devices(filling *f)
                                   .peak = u->peak,
                                   .at_end = u->held,
                                   .peak_s = seconds_of(f, u->peak_time),
-                                  .total = PLIM_LIVE_UNKNOWN,
-                                  .context = PLIM_LIVE_UNKNOWN,
-                                  .used = PLIM_LIVE_UNKNOWN};
+                                  .read = u->read};
         memcpy(d->most, u->most, sizeof d->most);
         if (!u->read)
             continue;
@@ -263,13 +261,13 @@ static void fill_failure(filling *f)
     f->out->failures = f->held->failures;
     if (!f->out->failures)
         return;
-    f->out->failed_bytes = x->bytes;
-    f->out->failed_free = x->free;
-    f->out->failed_held = x->held;
-    f->out->failed_s = seconds_of(f, x->time);
-    f->out->failed_device = x->device;
-    f->out->failed_library = base_of(text_of(f, x->owner));
-    f->out->failed_where = line_of(f, x->file, x->line);
+    f->out->oom_requested = x->bytes;
+    f->out->oom_free = x->free;
+    f->out->oom_held = x->held;
+    f->out->oom_time_s = seconds_of(f, x->time);
+    f->out->oom_device = x->device;
+    f->out->oom_library = base_of(text_of(f, x->owner));
+    f->out->oom_where = line_of(f, x->file, x->line);
 }
 
 static plim_status driver_fill(const char *path, plim_bytes file, plim_arena *a,

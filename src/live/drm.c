@@ -158,20 +158,20 @@ static uint64_t divide_known(uint64_t v, uint64_t by)
 static void read_sensors(plim_reading *r, plim_live_device *d, uint32_t n)
 {
     enum { MILLI = 1000, FAN_MOST = 255 };
-    d->busy = at_most(
+    d->busy_percent = at_most(
         plim_probe_u64(r->root, "/sys/class/drm/card%u/device/gpu_busy_percent", n), 100);
-    d->memory_busy = at_most(
+    d->memory_busy_percent = at_most(
         plim_probe_u64(r->root, "/sys/class/drm/card%u/device/mem_busy_percent", n), 100);
-    d->temperature = divide_known(probe_sensor(r->root, n, "temp1_input"), MILLI);
+    d->temperature_c = divide_known(probe_sensor(r->root, n, "temp1_input"), MILLI);
     uint64_t power = probe_sensor(r->root, n, "power1_average"); /* microwatts */
     if (power == PLIM_LIVE_UNKNOWN)
         power = probe_sensor(r->root, n, "power1_input");
-    d->power = divide_known(power, MILLI);
-    d->power_limit = divide_known(probe_sensor(r->root, n, "power1_cap"), MILLI);
+    d->power_mw = divide_known(power, MILLI);
+    d->power_limit_mw = divide_known(probe_sensor(r->root, n, "power1_cap"), MILLI);
     uint64_t fan = at_most(probe_sensor(r->root, n, "pwm1"), FAN_MOST);
-    d->fan = fan == PLIM_LIVE_UNKNOWN ? fan : fan * 100 / FAN_MOST;
-    d->clock = probe_clock(r->root, n, "pp_dpm_sclk");
-    d->memory_clock = probe_clock(r->root, n, "pp_dpm_mclk");
+    d->fan_percent = fan == PLIM_LIVE_UNKNOWN ? fan : fan * 100 / FAN_MOST;
+    d->clock_mhz = probe_clock(r->root, n, "pp_dpm_sclk");
+    d->memory_clock_mhz = probe_clock(r->root, n, "pp_dpm_mclk");
 }
 
 /* amdgpu says how much memory it has and uses.  An APU has little of its own, and takes the

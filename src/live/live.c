@@ -133,19 +133,20 @@ static plim_status fill_view(plim_live_monitor *l, plim_reading *r, int64_t now_
         qsort(r->processes, r->n_processes, sizeof *r->processes, order_processes);
     for (uint32_t i = 0; i < r->n_processes; i++)
         finish_process(r, &r->processes[i], &ticks[i]);
+    plim_reading_assign(r);
     plim_past_add(l->past, r, ticks, now_ms);
     if (r->full)
         plim_reading_note(r, "there are more devices or processes than can be shown");
     l->view = (plim_live_view){.time_ms = now_ms,
                                .host = plim_host_name(r),
-                               .driver = r->driver,
+                               .nvidia_driver = r->driver,
                                .cuda = r->cuda,
                                .devices = r->devices,
                                .n_devices = r->n_devices,
                                .processes = r->processes,
                                .n_processes = r->n_processes,
-                               .looks = l->looks,
-                               .n_looks = l->n_sources,
+                               .looked = l->looks,
+                               .n_looked = l->n_sources,
                                .notes = r->notes,
                                .n_notes = r->n_notes};
     return PLIM_OK;

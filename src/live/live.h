@@ -7,6 +7,8 @@
 #ifndef PLIM_LIVE_PRIVATE_H
 #define PLIM_LIVE_PRIVATE_H
 
+#include <math.h>
+
 #include "base/fmt.h"
 #include "plimsoll_live.h"
 
@@ -36,6 +38,17 @@ enum {
  * NULL: no more fit. */
 plim_live_device *plim_reading_device(plim_reading *r, const char *source);
 plim_live_process *plim_reading_process(plim_reading *r, uint64_t pid, const char *kind);
+/* Gives each device its processes, once these are in the order of the devices. */
+void plim_reading_assign(plim_reading *r);
+/* A process of which nothing is known. */
+#define PLIM_LIVE_NOBODY                                                                      \
+    (plim_live_process)                                                                       \
+    {                                                                                         \
+        .pid = PLIM_LIVE_UNKNOWN, .memory = PLIM_LIVE_UNKNOWN, .peak = PLIM_LIVE_UNKNOWN,     \
+        .predicted = PLIM_LIVE_UNKNOWN, .growth_per_s = (double)NAN,                          \
+        .full_in_s = (double)NAN, .busy_percent = PLIM_LIVE_UNKNOWN,                          \
+        .cpu_percent = (double)NAN, .host_memory = PLIM_LIVE_UNKNOWN                          \
+    }
 /* Text in the arena; NULL: no memory. */
 const char *plim_reading_text(plim_reading *r, const char *fmt, ...) PLIM_PRINTF(2, 3);
 void plim_reading_note(plim_reading *r, const char *note); /* each once */
@@ -98,9 +111,7 @@ uint32_t plim_past_of(const plim_past *p, uint32_t device, uint64_t *used, uint6
 
 /* ---- what reports of now and of a history share ------------------------------------------------ */
 
-/* "+1.00 MiB/s"; "45 s", "12 min": NULL if not finite. */
-struct plim_page;
-const char *plim_live_growth_text(struct plim_page *p, double v);
-const char *plim_live_duration_text(struct plim_page *p, double s);
+/* "job 8812, 3f9a1c20b7d4"; NULL: neither is known. */
+const char *plim_live_where(plim_arena *a, const char *job, const char *container);
 
 #endif

@@ -292,7 +292,7 @@ static void read_samples(const plim_nvml *nvml, plim_reading *r, void *h, uint32
         for (unsigned k = 0; k < PLIM_MIN(n, room); k++)
             if (list[k].pid == r->processes[i].pid && list[k].time_us >= newest) {
                 newest = list[k].time_us;
-                r->processes[i].busy = number_up_to(list[k].sm, 100);
+                r->processes[i].busy_percent = number_up_to(list[k].sm, 100);
             }
     }
 }
@@ -314,20 +314,20 @@ static void read_sensors(const plim_nvml *n, plim_live_device *d, void *h)
     unsigned rates[2] = {UINT32_MAX, UINT32_MAX}, v = UINT32_MAX;
     nvml_temperature t = {.version = VERSION(nvml_temperature, 1)};
     if (n->rates && n->rates(h, rates) == OK) {
-        d->busy = number_up_to(rates[0], 100);
-        d->memory_busy = number_up_to(rates[1], 100);
+        d->busy_percent = number_up_to(rates[0], 100);
+        d->memory_busy_percent = number_up_to(rates[1], 100);
     }
     if (n->temperature_v && n->temperature_v(h, &t) == OK)
-        d->temperature = number_up_to((unsigned)t.degrees, HOT);
+        d->temperature_c = number_up_to((unsigned)t.degrees, HOT);
     else if (n->temperature && n->temperature(h, 0, &v) == OK)
-        d->temperature = number_up_to(v, HOT);
-    d->power = ask_number(n->power, h, MW_MOST);
-    d->power_limit = ask_number(n->power_limit, h, MW_MOST);
-    d->fan = ask_number(n->fan, h, 200); /* some run above 100 % */
+        d->temperature_c = number_up_to(v, HOT);
+    d->power_mw = ask_number(n->power, h, MW_MOST);
+    d->power_limit_mw = ask_number(n->power_limit, h, MW_MOST);
+    d->fan_percent = ask_number(n->fan, h, 200); /* some run above 100 % */
     if (n->clock && n->clock(h, GRAPHICS, &v) == OK)
-        d->clock = number_up_to(v, MHZ_MOST);
+        d->clock_mhz = number_up_to(v, MHZ_MOST);
     if (n->clock && n->clock(h, MEMORY, &v) == OK)
-        d->memory_clock = number_up_to(v, MHZ_MOST);
+        d->memory_clock_mhz = number_up_to(v, MHZ_MOST);
 }
 
 static void read_names(const plim_nvml *n, plim_reading *r, plim_live_device *d, void *h)
@@ -400,7 +400,7 @@ static void read_device(const plim_nvml *n, plim_reading *r, unsigned index)
         memmove(&r->processes[first], &r->processes[end],
                 (r->n_processes - end) * sizeof *r->processes);
     r->n_processes -= end - first;
-    r->devices[whole].busy = r->devices[whole].memory_busy = PLIM_LIVE_UNKNOWN;
+    r->devices[whole].busy_percent = r->devices[whole].memory_busy_percent = PLIM_LIVE_UNKNOWN;
 }
 
 static void read_versions(const plim_nvml *n, plim_reading *r)

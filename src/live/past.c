@@ -119,10 +119,10 @@ static void add_device(plim_past *p, plim_live_device *d, uint32_t i, int64_t no
         return;
     device_past *past = &p->devices[at];
     add_sample(&past->trend, now_ms, d->used);
-    d->growth = measure_growth(&past->trend);
-    d->full_in = measure_full(d->growth, d->free);
+    d->growth_per_s = measure_growth(&past->trend);
+    d->full_in_s = measure_full(d->growth_per_s, d->free);
     past->used[past->next] = d->used;
-    past->busy[past->next] = d->busy;
+    past->busy[past->next] = d->busy_percent;
     past->next = (past->next + 1) % PLIM_PAST_MOST;
     past->n = PLIM_MIN(past->n + 1, PLIM_PAST_MOST);
 }
@@ -190,9 +190,9 @@ static void add_process(plim_past *p, plim_reading *r, plim_live_process *q, uin
         t->peak = t->peak == PLIM_LIVE_UNKNOWN ? q->memory : PLIM_MAX(t->peak, q->memory);
     q->peak = t->peak;
     add_sample(&t->trend, now_ms, q->memory);
-    q->growth = measure_growth(&t->trend);
-    q->full_in = measure_full(q->growth, d->free);
-    q->cpu = measure_cpu(t, ticks, now_ms);
+    q->growth_per_s = measure_growth(&t->trend);
+    q->full_in_s = measure_full(q->growth_per_s, d->free);
+    q->cpu_percent = measure_cpu(t, ticks, now_ms);
     t->cpu_ticks = ticks;
     t->cpu_ms = now_ms;
 }

@@ -17,40 +17,41 @@ plim_live_device *plim_reading_device(plim_reading *r, const char *source)
                             .used = no,
                             .free = no,
                             .reserved = no,
-                            .busy = no,
-                            .memory_busy = no,
-                            .temperature = no,
-                            .power = no,
-                            .power_limit = no,
-                            .fan = no,
-                            .clock = no,
-                            .memory_clock = no,
-                            .growth = (double)NAN,
-                            .full_in = (double)NAN};
+                            .busy_percent = no,
+                            .memory_busy_percent = no,
+                            .temperature_c = no,
+                            .power_mw = no,
+                            .power_limit_mw = no,
+                            .fan_percent = no,
+                            .clock_mhz = no,
+                            .memory_clock_mhz = no,
+                            .growth_per_s = (double)NAN,
+                            .full_in_s = (double)NAN};
     return d;
 }
 
 plim_live_process *plim_reading_process(plim_reading *r, uint64_t pid, const char *kind)
 {
-    const uint64_t no = PLIM_LIVE_UNKNOWN;
     if (!r->n_devices || r->n_processes >= PLIM_LIVE_PROCESSES_MOST ||
         !PLIM_PUSH_ROOM(r->arena, r->processes, r->n_processes, r->cap_processes)) {
         r->full = true;
         return NULL;
     }
     plim_live_process *p = &r->processes[r->n_processes++];
-    *p = (plim_live_process){.device = r->n_devices - 1,
-                             .pid = pid,
-                             .kind = kind,
-                             .memory = no,
-                             .peak = no,
-                             .predicted = no,
-                             .growth = (double)NAN,
-                             .full_in = (double)NAN,
-                             .busy = no,
-                             .cpu = (double)NAN,
-                             .host_memory = no};
+    *p = PLIM_LIVE_NOBODY;
+    p->device = r->n_devices - 1;
+    p->pid = pid;
+    p->kind = kind;
     return p;
+}
+
+void plim_reading_assign(plim_reading *r)
+{
+    for (uint32_t i = 0; i < r->n_processes; i++) {
+        plim_live_device *d = &r->devices[r->processes[i].device];
+        if (!d->n_processes++)
+            d->processes = &r->processes[i];
+    }
 }
 
 const char *plim_reading_text(plim_reading *r, const char *fmt, ...)

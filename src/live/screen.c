@@ -178,26 +178,26 @@ static void draw_device(plim_screen *s, const plim_live_device *d, int y)
     say_device_id(id, sizeof id, d);
     say_bytes(used, sizeof used, d->used);
     say_bytes(total, sizeof total, d->total);
-    say_time(full, sizeof full, d->full_in);
+    say_time(full, sizeof full, d->full_in_s);
     right[0] = '\0';
 #define ADD(...)                                                                              \
     do {                                                                                      \
         int added = snprintf(right + at, sizeof right - at, __VA_ARGS__);                     \
         at += added > 0 ? (size_t)added : 0;                                                  \
     } while (0)
-    if (has_value(d->busy))
-        ADD("  %3" PRIu64 " %%", d->busy);
-    if (has_value(d->temperature))
-        ADD("  %" PRIu64 " %s", d->temperature,
+    if (has_value(d->busy_percent))
+        ADD("  %3" PRIu64 " %%", d->busy_percent);
+    if (has_value(d->temperature_c))
+        ADD("  %" PRIu64 " %s", d->temperature_c,
             s->ascii ? "C"
                      : "\xc2\xb0"
                        "C");
-    if (has_value(d->power) && has_value(d->power_limit))
-        ADD("  %" PRIu64 "/%" PRIu64 " W", d->power / 1000, d->power_limit / 1000);
-    else if (has_value(d->power))
-        ADD("  %" PRIu64 " W", d->power / 1000);
-    if (has_value(d->clock) && s->columns >= WIDE)
-        ADD("  %" PRIu64 " MHz", d->clock);
+    if (has_value(d->power_mw) && has_value(d->power_limit_mw))
+        ADD("  %" PRIu64 "/%" PRIu64 " W", d->power_mw / 1000, d->power_limit_mw / 1000);
+    else if (has_value(d->power_mw))
+        ADD("  %" PRIu64 " W", d->power_mw / 1000);
+    if (has_value(d->clock_mhz) && s->columns >= WIDE)
+        ADD("  %" PRIu64 " MHz", d->clock_mhz);
 #undef ADD
     int left = put_line(s, 0, y, PLIM_SCREEN_BOLD, "%-3s ", id);
     int room = s->columns - (int)plim_text_width(plim_str_of(right)) - left;
@@ -207,8 +207,8 @@ static void draw_device(plim_screen *s, const plim_live_device *d, int y)
                           : "-");
     put_right(s, s->columns, y, PLIM_SCREEN_PLAIN, right);
     snprintf(right, sizeof right, " %s of %s%s%s%s", used, total,
-             d->unified ? ", unified" : "", isfinite(d->full_in) ? ", full in " : "",
-             isfinite(d->full_in) ? full : "");
+             d->unified ? ", unified" : "", isfinite(d->full_in_s) ? ", full in " : "",
+             isfinite(d->full_in_s) ? full : "");
     int width = s->columns - left - (int)plim_text_width(plim_str_of(right));
     draw_bar(s, left, y + 1, PLIM_MAX(width, 0), d->used, d->total);
     put_right(s, s->columns, y + 1, PLIM_SCREEN_PLAIN, right);
@@ -299,10 +299,10 @@ SAY(say_user, snprintf(out, n, "%s", text_or_dash(p->user)))
 SAY(say_memory, say_bytes(out, n, p->memory))
 SAY(say_peak, say_bytes(out, n, p->peak))
 SAY(say_predicted, say_bytes(out, n, p->predicted))
-SAY(say_growth, if (!isfinite(p->growth)) snprintf(out, n, "-"); else snprintf(out, n, "%s%s/s", p->growth < 0 ? "-" : "+", plim_fmt_bytes((uint64_t)PLIM_MIN(fabs(p->growth), 1e18), false).s))
-SAY(say_full, say_time(out, n, p->full_in))
-SAY(say_busy, if (has_value(p->busy)) snprintf(out, n, "%" PRIu64, p->busy); else snprintf(out, n, "-"))
-SAY(say_cpu, if (isfinite(p->cpu)) snprintf(out, n, "%.0f", p->cpu); else snprintf(out, n, "-"))
+SAY(say_growth, if (!isfinite(p->growth_per_s)) snprintf(out, n, "-"); else snprintf(out, n, "%s%s/s", p->growth_per_s < 0 ? "-" : "+", plim_fmt_bytes((uint64_t)PLIM_MIN(fabs(p->growth_per_s), 1e18), false).s))
+SAY(say_full, say_time(out, n, p->full_in_s))
+SAY(say_busy, if (has_value(p->busy_percent)) snprintf(out, n, "%" PRIu64, p->busy_percent); else snprintf(out, n, "-"))
+SAY(say_cpu, if (isfinite(p->cpu_percent)) snprintf(out, n, "%.0f", p->cpu_percent); else snprintf(out, n, "-"))
 SAY(say_job, snprintf(out, n, "%s", text_or_dash(p->job)))
 SAY(say_container, snprintf(out, n, "%s", text_or_dash(p->container)))
 SAY(say_command, snprintf(out, n, "%s", p->elsewhere ? "(of another namespace)" : text_or_dash(p->command_line ? p->command_line : p->command)))
@@ -311,10 +311,10 @@ ORDER(order_pid, -(double)p->pid)
 ORDER(order_memory, order_number(p->memory))
 ORDER(order_peak, order_number(p->peak))
 ORDER(order_predicted, order_number(p->predicted))
-ORDER(order_growth, order_real(p->growth))
-ORDER(order_full, -(isfinite(p->full_in) ? p->full_in : 1e300))
-ORDER(order_busy, order_number(p->busy))
-ORDER(order_cpu, order_real(p->cpu))
+ORDER(order_growth, order_real(p->growth_per_s))
+ORDER(order_full, -(isfinite(p->full_in_s) ? p->full_in_s : 1e300))
+ORDER(order_busy, order_number(p->busy_percent))
+ORDER(order_cpu, order_real(p->cpu_percent))
 
 static bool has_predictions(const plim_live_view *v)
 {
@@ -560,8 +560,8 @@ static void draw_title(plim_screen *s, const plim_live_view *v)
     int x = put_line(s, 0, 0, PLIM_SCREEN_BOLD, "plimsoll top");
     if (v->host)
         x += put_line(s, x, 0, PLIM_SCREEN_PLAIN, "%s%s", gap, v->host);
-    if (v->driver)
-        put_line(s, x, 0, PLIM_SCREEN_PLAIN, "%sdriver %s", gap, v->driver);
+    if (v->nvidia_driver)
+        put_line(s, x, 0, PLIM_SCREEN_PLAIN, "%sdriver %s", gap, v->nvidia_driver);
     snprintf(right, sizeof right, "  %u GPU%s, %u process%s", v->n_devices,
              v->n_devices == 1 ? "" : "s", v->n_processes, v->n_processes == 1 ? "" : "es");
     put_right(s, s->columns, 0, PLIM_SCREEN_PLAIN, right);

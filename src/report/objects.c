@@ -19,7 +19,7 @@ static void write_object(plim_jw *w, const plim_column *figures, size_t n, const
 static void write_list(plim_jw *w, const plim_column *c, const void *of, const plim_rows *own)
 {
     uint32_t n = *(const uint32_t *)field_at(of, c->also_at);
-    plim_rows rows = {.columns = c->of, .n_columns = SIZE_MAX, .n = n};
+    plim_rows rows = {.columns = c->of, .n_columns = SIZE_MAX, .size = c->size, .n = n};
     rows.items = *(const void *const *)field_at(of, c->at);
     for (; own && own->columns; own++)
         if (own->columns == c->of)
@@ -37,6 +37,18 @@ static void write_texts(plim_jw *w, const plim_column *c, const void *of)
     plim_jw_array(w);
     for (uint32_t i = 0; i < n; i++)
         plim_jw_cstr(w, texts[i]);
+    plim_jw_end(w);
+}
+
+static void write_series(plim_jw *w, const plim_column *c, const void *of)
+{
+    const uint64_t *bytes = field_at(of, c->at);
+    plim_jw_array(w);
+    for (uint16_t i = 0; i < c->index; i++)
+        if (bytes[i] == UINT64_MAX)
+            plim_jw_null(w);
+        else
+            plim_jw_u64(w, bytes[i]);
     plim_jw_end(w);
 }
 
@@ -82,6 +94,7 @@ static void write_figure(plim_jw *w, const plim_column *c, const void *of,
     }
     switch (c->kind) {
     case PLIM_KIND_TEXTS: write_texts(w, c, of); break;
+    case PLIM_KIND_SERIES: write_series(w, c, of); break;
     case PLIM_KIND_PAIRS: write_pairs(w, c, of); break;
     case PLIM_KIND_ROWS: write_list(w, c, of, own); break;
     case PLIM_KIND_PART: write_object(w, c->of, SIZE_MAX, field_at(of, c->at), own); break;
@@ -97,6 +110,8 @@ static void write_figure(plim_jw *w, const plim_column *c, const void *of,
 bool plim_column_there(const plim_column *c, const void *of)
 {
     if (!(plim_column_in(c) & PLIM_IN_DATA))
+        return false;
+    if (c->when && !*(const bool *)field_at(of, c->when))
         return false;
     if (!c->only)
         return true;

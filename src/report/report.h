@@ -12,6 +12,7 @@
 
 #include "base/fmt.h"
 #include "base/json.h"
+#include "plimsoll_vgpu.h"
 #include "settings/settings.h"
 
 /* ---- the page ------------------------------------------------------------ */
@@ -106,7 +107,7 @@ typedef enum plim_cell_kind {
     PLIM_CELL_COUNT,  /* 25,557,032 */
     PLIM_CELL_METRIC, /* 25.56 M */
     PLIM_CELL_INT,    /* signed */
-    PLIM_CELL_DELTA,  /* bytes with a sign: text only */
+    PLIM_CELL_DELTA,  /* bytes with a sign, in text also before those that are added */
     PLIM_CELL_RANGE,  /* n to high: text only */
     PLIM_CELL_BOOL,
     PLIM_CELL_REAL,   /* one decimal */
@@ -124,12 +125,12 @@ typedef struct plim_cell {
     bool negative;
     double real;
     const int64_t *dim;
-    int rank; /* negative: no shape */
+    int rank;    /* negative: no shape */
+    int measure; /* of a PLIM_CELL_INT: the plim_kind as which text shows it; 0: a count */
 } plim_cell;
 
 plim_cell plim_cell_text(const char *z);
 plim_cell plim_cell_u64(plim_cell_kind kind, uint64_t n);
-plim_cell plim_cell_known(plim_cell_kind kind, uint64_t n); /* 0: unknown */
 plim_cell plim_cell_bytes_if(bool known, uint64_t n);
 plim_cell plim_cell_int(int64_t v);
 plim_cell plim_cell_delta(uint64_t a, uint64_t b); /* a - b */
@@ -138,6 +139,7 @@ plim_cell plim_cell_bool(bool v);
 plim_cell plim_cell_rate(double v);   /* 0 or less: unknown */
 plim_cell plim_cell_digits(double v); /* likewise */
 plim_cell plim_cell_shape(int rank, const int64_t *dim);
+plim_str plim_page_time(plim_page *p, int64_t ms); /* local, of milliseconds since 1970 */
 /* The cell as text; tight: long counts are rounded. */
 plim_str plim_cell_show(plim_page *p, const plim_cell *c, bool tight);
 void plim_cell_json(plim_jw *w, const plim_cell *c);
@@ -151,17 +153,23 @@ typedef enum plim_kind {
 #define KIND(name, c, python, unit) PLIM_KIND_##name,
 #include "answers/kinds.def"
 #undef KIND
-    PLIM_KIND_SHAPE, /* `at`: the rank; `also_at`: the sizes */
-    PLIM_KIND_RANGE, /* in text: of the bytes at `at` to those at `also_at` */
-    PLIM_KIND_DELTA, /* in text: the bytes at `also_at` less those at `at` */
-    PLIM_KIND_CARD,  /* in text: the short name of a card */
-    PLIM_KIND_TEXTS, /* an array of strings; `also_at`: how many */
-    PLIM_KIND_PAIRS, /* likewise of pointers to keys and values */
-    PLIM_KIND_ROWS,  /* likewise of pointers to structs */
-    PLIM_KIND_PART,  /* a struct in the struct, or figures of the struct itself */
-    PLIM_KIND_REF,   /* a pointer to a struct; NULL: null */
+    PLIM_KIND_SHAPE,  /* `at`: the rank; `also_at`: the sizes */
+    PLIM_KIND_RANGE,  /* in text: of the bytes at `at` to those at `also_at` */
+    PLIM_KIND_DELTA,  /* the bytes at `also_at` less those at `at` */
+    PLIM_KIND_CARD,   /* in text: the short name of a card */
+    PLIM_KIND_TEXTS,  /* an array of strings; `also_at`: how many */
+    PLIM_KIND_PAIRS,  /* likewise of pointers to keys and values */
+    PLIM_KIND_ROWS,   /* likewise of structs, or of pointers to them */
+    PLIM_KIND_SERIES, /* `index` numbers of bytes in the struct, as READ_BYTES */
+    PLIM_KIND_PART,   /* a struct in the struct, or figures of the struct itself */
+    PLIM_KIND_REF,    /* a pointer to a struct; NULL: null */
     PLIM_KIND_SETTINGS
 } plim_kind;
+
+/* What was read from a machine, or could not be: of the kinds READ_TEXT to TIME.  measures.c */
+plim_cell plim_cell_read(plim_kind kind, const void *field);
+plim_cell plim_cell_measure(plim_kind kind, double v); /* of GROWTH and DURATION */
+plim_str plim_cell_show_measure(plim_page *p, const plim_cell *c);
 
 /* Defines a column's getter, which turns the row `r` into a cell. */
 #define PLIM_GETTER(fn, T, cell)                                                              \
@@ -204,6 +212,8 @@ typedef struct plim_column {
     uint16_t unless; /* a text: unless NULL, it says why this is unknown */
     uint16_t exact;  /* a bool: false: "~" stands before it in text */
     uint16_t only; /* of its kind, of a PART a bool: if empty, the object has no such member */
+    uint16_t when; /* a bool: false: likewise */
+    uint16_t size; /* of an item of the array at `at`; 0: it is one of pointers */
     const char *empty; /* 0, NULL or "" is unknown, and says this; NULL: it is a value */
     const struct plim_column *of;     /* the figures of what it is made of */
     const char *unit, *doc, *nothing; /* nothing: why it is null */
@@ -327,6 +337,10 @@ void plim_report_json_close(plim_jw *w);                             /* with a l
 void plim_report_model_line(plim_page *p, const plim_model_info *m); /* name, parameters */
 const char *plim_report_gain(plim_inplace_gain gain);
 const char *plim_report_fits(plim_fits fits); /* "yes"; NULL: no card was chosen */
+/* The words of a run. */
+const char *plim_run_fits(plim_vgpu_fits fits); /* "yes"; NULL: not known */
+const char *plim_run_end(plim_vgpu_end end);
+const char *plim_run_by(plim_vgpu_by by);
 /* "fits on NVIDIA T4 (~14.56 GiB) with a margin of 2.10 GiB"; nothing without a card. */
 typedef struct plim_report_card_fit {
     plim_fits fits;

@@ -1,78 +1,30 @@
 /* report_driver.c -- a recording of CUDA's driver: who held the memory of each device. */
 #include "plimsoll_live.h"
-#include "report/report.h"
+#include "report/figures.h"
 
 /* A row of a device's table: what a library asked for, or a figure of the driver. */
-typedef struct who_row {
+typedef struct plim_driver_who {
     const char *who, *way;
     bool calls_known, peak_known;
     uint64_t calls, at_peak;
     bool end_known, negative; /* negative: less than nothing, as others gave memory back */
     uint64_t at_end;
-} who_row;
+} plim_driver_who;
 
-static plim_cell end_cell(const who_row *r)
+static plim_cell end_cell(const plim_driver_who *r)
 {
     return r->negative ? plim_cell_delta(0, r->at_end)
                        : plim_cell_bytes_if(r->end_known, r->at_end);
 }
 
 /* clang-format off */
-PLIM_GETTER(who_who, who_row, plim_cell_text(r->who))
-PLIM_GETTER(who_way, who_row, plim_cell_text(r->way))
-PLIM_GETTER(who_calls, who_row, r->calls_known ? plim_cell_u64(PLIM_CELL_COUNT, r->calls) : plim_cell_text(""))
-PLIM_GETTER(who_peak, who_row, r->peak_known ? plim_cell_u64(PLIM_CELL_BYTES, r->at_peak) : plim_cell_text(""))
-PLIM_GETTER(who_end, who_row, end_cell(r))
-
-static const plim_column who_columns[] = {
-    /* name      title          in            align       least drop get */
-    PLIM_COLUMN("who",      "who",         PLIM_IN_TEXT, PLIM_CUT_TAIL, 16, 0, who_who),
-    PLIM_COLUMN("way",      "how",         PLIM_IN_TEXT, PLIM_LEFT,     0,  1, who_way),
-    PLIM_COLUMN("calls",    "allocations", PLIM_IN_TEXT, PLIM_RIGHT,    0,  2, who_calls),
-    PLIM_COLUMN("at_peak",  "at the peak", PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, who_peak),
-    PLIM_COLUMN("at_end",   "at the end",  PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, who_end),
-};
-
-PLIM_GETTER(part_process, plim_driver_part, plim_cell_u64(PLIM_CELL_COUNT, r->process))
+PLIM_GETTER(who_calls, plim_driver_who, r->calls_known ? plim_cell_u64(PLIM_CELL_COUNT, r->calls) : plim_cell_text(""))
+PLIM_GETTER(who_peak, plim_driver_who, r->peak_known ? plim_cell_u64(PLIM_CELL_BYTES, r->at_peak) : plim_cell_text(""))
+PLIM_GETTER(who_end, plim_driver_who, end_cell(r))
 PLIM_GETTER(part_device, plim_driver_part, r->device < 0 ? (plim_cell){0} : plim_cell_int(r->device))
-PLIM_GETTER(part_library, plim_driver_part, r->library ? plim_cell_text(r->library) : (plim_cell){0})
-PLIM_GETTER(part_path, plim_driver_part, r->path ? plim_cell_text(r->path) : (plim_cell){0})
-PLIM_GETTER(part_way, plim_driver_part, plim_cell_text(r->way))
-PLIM_GETTER(part_on_device, plim_driver_part, plim_cell_bool(r->on_device))
-PLIM_GETTER(part_calls, plim_driver_part, plim_cell_u64(PLIM_CELL_COUNT, r->calls))
-PLIM_GETTER(part_failed, plim_driver_part, plim_cell_u64(PLIM_CELL_COUNT, r->failed))
-PLIM_GETTER(part_at_peak, plim_driver_part, plim_cell_u64(PLIM_CELL_BYTES, r->at_peak))
-PLIM_GETTER(part_at_end, plim_driver_part, plim_cell_u64(PLIM_CELL_BYTES, r->at_end))
-
-static const plim_column part_columns[] = {
-    PLIM_COLUMN("process",   "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_process),
-    PLIM_COLUMN("device",    "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_device),
-    PLIM_COLUMN("library",   "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_library),
-    PLIM_COLUMN("path",      "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_path),
-    PLIM_COLUMN("way",       "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_way),
-    PLIM_COLUMN("on_device", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_on_device),
-    PLIM_COLUMN("calls",     "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_calls),
-    PLIM_COLUMN("failed",    "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_failed),
-    PLIM_COLUMN("at_peak",   "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_at_peak),
-    PLIM_COLUMN("at_end",    "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, part_at_end),
-};
-
-PLIM_GETTER(line_process, plim_driver_line, plim_cell_u64(PLIM_CELL_COUNT, r->process))
-PLIM_GETTER(line_device, plim_driver_line, plim_cell_int(r->device))
-PLIM_GETTER(line_where, plim_driver_line, plim_cell_text(r->where))
-PLIM_GETTER(line_calls, plim_driver_line, plim_cell_u64(PLIM_CELL_COUNT, r->calls))
-PLIM_GETTER(line_at_peak, plim_driver_line, plim_cell_u64(PLIM_CELL_BYTES, r->at_peak))
-PLIM_GETTER(line_at_end, plim_driver_line, plim_cell_u64(PLIM_CELL_BYTES, r->at_end))
-
-static const plim_column line_columns[] = {
-    PLIM_COLUMN("process", "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, line_process),
-    PLIM_COLUMN("device",  "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, line_device),
-    PLIM_COLUMN("where",   "line of Python", PLIM_IN_BOTH, PLIM_CUT_HEAD, 16, 0, line_where),
-    PLIM_COLUMN("calls",   "allocations",    PLIM_IN_BOTH, PLIM_RIGHT,    0,  2, line_calls),
-    PLIM_COLUMN("at_peak", "at the peak",    PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, line_at_peak),
-    PLIM_COLUMN("at_end",  "at the end",     PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, line_at_end),
-};
 /* clang-format on */
+
+#include "answers/record.def"
 
 /* ---- text ------------------------------------------------------------------- */
 
@@ -108,16 +60,16 @@ static const char *part_name(const plim_driver_part *p)
     return p->library ? p->library : "(not known)";
 }
 
-static who_row row_of(const plim_driver_part *p)
+static plim_driver_who row_of(const plim_driver_part *p)
 {
-    return (who_row){.who = part_name(p),
-                     .way = p->way,
-                     .calls_known = true,
-                     .calls = p->calls,
-                     .peak_known = true,
-                     .at_peak = p->at_peak,
-                     .end_known = true,
-                     .at_end = p->at_end};
+    return (plim_driver_who){.who = part_name(p),
+                             .way = p->way,
+                             .calls_known = true,
+                             .calls = p->calls,
+                             .peak_known = true,
+                             .at_peak = p->at_peak,
+                             .end_known = true,
+                             .at_end = p->at_end};
 }
 
 /* The context, what each library holds, the rest, and the driver's own figure. */
@@ -125,29 +77,28 @@ static plim_status device_table(plim_page *p, const plim_driver_report *r,
                                 const plim_driver_device *d, plim_err *err)
 {
     enum { FIGURES = 3 };
-    who_row *rows = PLIM_NEW_N(&p->arena, who_row, r->n_parts + (uint64_t)FIGURES);
-    plim_rows table = {.columns = who_columns,
-                       .n_columns = PLIM_COUNT(who_columns),
-                       .items = rows,
-                       .size = sizeof *rows};
-    bool known = d->used != PLIM_LIVE_UNKNOWN;
+    plim_driver_who *rows =
+        PLIM_NEW_N(&p->arena, plim_driver_who, r->n_parts + (uint64_t)FIGURES);
+    plim_rows table = PLIM_FIGURE_LIST(driver_who, rows, 0);
+    bool known = d->read;
     if (!rows)
         return plim_oom(err);
-    rows[table.n++] = (who_row){.who = "CUDA context",
-                                .way = "driver",
-                                .peak_known = known,
-                                .at_peak = d->context,
-                                .end_known = known,
-                                .at_end = d->context};
+    rows[table.n++] = (plim_driver_who){.who = "CUDA context",
+                                        .way = "driver",
+                                        .peak_known = known,
+                                        .at_peak = d->context,
+                                        .end_known = known,
+                                        .at_end = d->context};
     for (uint32_t i = 0; i < r->n_parts; i++)
         if (belongs_to(r, i, d) && r->parts[i].on_device)
             rows[table.n++] = row_of(&r->parts[i]);
-    rows[table.n++] = (who_row){.who = "the driver beyond that",
-                                .way = "driver",
-                                .end_known = known,
-                                .negative = d->rest < 0,
-                                .at_end = (uint64_t)(d->rest < 0 ? -d->rest : d->rest)};
-    rows[table.n++] = (who_row){
+    rows[table.n++] =
+        (plim_driver_who){.who = "the driver beyond that",
+                          .way = "driver",
+                          .end_known = known,
+                          .negative = d->rest < 0,
+                          .at_end = (uint64_t)(d->rest < 0 ? -d->rest : d->rest)};
+    rows[table.n++] = (plim_driver_who){
         .who = "in use, as the driver says", .way = "", .end_known = known, .at_end = d->used};
     return plim_rows_text(p, &table, 2, err);
 }
@@ -155,11 +106,8 @@ static plim_status device_table(plim_page *p, const plim_driver_report *r,
 /* The same of memory that is not, or not always, on the device. */
 static plim_status beside_table(plim_page *p, const plim_driver_report *r, plim_err *err)
 {
-    who_row *rows = PLIM_NEW_N(&p->arena, who_row, r->n_parts + UINT64_C(1));
-    plim_rows table = {.columns = who_columns,
-                       .n_columns = PLIM_COUNT(who_columns),
-                       .items = rows,
-                       .size = sizeof *rows};
+    plim_driver_who *rows = PLIM_NEW_N(&p->arena, plim_driver_who, r->n_parts + UINT64_C(1));
+    plim_rows table = PLIM_FIGURE_LIST(driver_who, rows, 0);
     if (!rows)
         return plim_oom(err);
     for (uint32_t i = 0; i < r->n_parts; i++)
@@ -184,7 +132,7 @@ static void outside_line(plim_page *p, const plim_driver_report *r,
                          const plim_driver_device *d)
 {
     enum { NAMED = 3 };
-    bool si = p->style.si, context = d->context != PLIM_LIVE_UNKNOWN;
+    bool si = p->style.si, context = d->read;
     uint64_t torch = 0, outside = context ? d->context : 0;
     for (uint32_t i = 0; i < r->n_parts; i++)
         if (belongs_to(r, i, d) && r->parts[i].on_device)
@@ -238,7 +186,7 @@ static plim_status device_text(plim_page *p, const plim_driver_report *r,
         plim_page_puts(p, "A GPU that is not known");
     else
         plim_buf_printf(&p->buf, "GPU %" PRId32, d->device);
-    if (d->total != PLIM_LIVE_UNKNOWN)
+    if (d->read)
         plim_buf_printf(&p->buf, " (%s)", plim_fmt_bytes(d->total, p->style.si).s);
     plim_buf_printf(&p->buf, ", process %" PRIu32, who->pid);
     plim_page_paint(p, PLIM_PAINT_PLAIN);
@@ -253,7 +201,7 @@ static plim_status device_text(plim_page *p, const plim_driver_report *r,
     if (st)
         return st;
     outside_line(p, r, d);
-    if (!who->exited && d->used != PLIM_LIVE_UNKNOWN)
+    if (!who->exited && d->read)
         plim_page_puts(p, "  It did not end by exit(): the driver was last asked earlier.\n");
     device_timeline(p, r, d);
     return PLIM_OK;
@@ -271,13 +219,13 @@ static void driver_failure(plim_page *p, const plim_driver_report *r)
     plim_page_paint(p, PLIM_PAINT_PLAIN);
     plim_flow f = plim_flow_open(p, " ", 0);
     plim_flow_printf(&f, "The first: %s, after %s, by %s",
-                     plim_fmt_bytes(r->failed_bytes, si).s, show_seconds(p, r->failed_s),
-                     r->failed_library ? r->failed_library : "what is not known");
-    if (r->failed_where)
-        plim_flow_printf(&f, "at %s", r->failed_where);
-    if (r->failed_free != PLIM_LIVE_UNKNOWN)
-        plim_flow_printf(&f, "when %s was free", plim_fmt_bytes(r->failed_free, si).s);
-    plim_flow_printf(&f, "and this process held %s.", plim_fmt_bytes(r->failed_held, si).s);
+                     plim_fmt_bytes(r->oom_requested, si).s, show_seconds(p, r->oom_time_s),
+                     r->oom_library ? r->oom_library : "what is not known");
+    if (r->oom_where)
+        plim_flow_printf(&f, "at %s", r->oom_where);
+    if (r->oom_free != PLIM_LIVE_UNKNOWN)
+        plim_flow_printf(&f, "when %s was free", plim_fmt_bytes(r->oom_free, si).s);
+    plim_flow_printf(&f, "and this process held %s.", plim_fmt_bytes(r->oom_held, si).s);
     plim_flow_end(&f);
 }
 
@@ -301,9 +249,9 @@ static void driver_notes(plim_page *p, const plim_driver_report *r)
 }
 
 static void quiet_figure(plim_page *p, const plim_driver_report *r,
-                         const plim_driver_device *d, const char *name, uint64_t n)
+                         const plim_driver_device *d, const char *name, bool known, uint64_t n)
 {
-    if (n != PLIM_LIVE_UNKNOWN)
+    if (known)
         plim_buf_printf(&p->buf, "process%" PRIu32 ".gpu%" PRId32 ".%s %" PRIu64 "\n",
                         r->processes[d->process].pid, d->device, name, n);
 }
@@ -312,10 +260,10 @@ static void driver_quiet(plim_page *p, const plim_driver_report *r)
 {
     for (uint32_t i = 0; i < r->n_devices; i++) {
         const plim_driver_device *d = &r->devices[i];
-        quiet_figure(p, r, d, "context", d->context);
-        quiet_figure(p, r, d, "peak", d->peak);
-        quiet_figure(p, r, d, "at_end", d->at_end);
-        quiet_figure(p, r, d, "used", d->used);
+        quiet_figure(p, r, d, "context", d->read, d->context);
+        quiet_figure(p, r, d, "peak", true, d->peak);
+        quiet_figure(p, r, d, "at_end", true, d->at_end);
+        quiet_figure(p, r, d, "used", d->read, d->used);
     }
 }
 
@@ -326,11 +274,8 @@ static plim_status driver_text(plim_page *p, const void *subject, plim_err *err)
         driver_quiet(p, r);
         return PLIM_OK;
     }
-    const plim_rows lines = {.columns = line_columns,
-                             .n_columns = PLIM_COUNT(line_columns),
-                             .items = r->lines,
-                             .size = sizeof *r->lines,
-                             .n = PLIM_MIN(r->n_lines, (uint32_t)p->style.top)};
+    const plim_rows lines =
+        PLIM_FIGURE_LIST(driver_line, r->lines, PLIM_MIN(r->n_lines, (uint32_t)p->style.top));
     plim_status st = PLIM_OK;
     driver_head(p, r);
     for (uint32_t i = 0; i < r->n_devices && !st; i++)
@@ -351,129 +296,10 @@ static plim_status driver_text(plim_page *p, const void *subject, plim_err *err)
     return st;
 }
 
-/* ---- JSON ------------------------------------------------------------------- */
-
-static void u64_json(plim_jw *w, const char *key, uint64_t n)
-{
-    plim_jw_key(w, key);
-    if (n == PLIM_LIVE_UNKNOWN)
-        plim_jw_null(w);
-    else
-        plim_jw_u64(w, n);
-}
-
-static void devices_json(plim_jw *w, const plim_driver_report *r)
-{
-    plim_jw_key(w, "devices");
-    plim_jw_array(w);
-    for (uint32_t i = 0; i < r->n_devices; i++) {
-        const plim_driver_device *d = &r->devices[i];
-        plim_jw_object(w);
-        u64_json(w, "process", d->process);
-        plim_jw_key(w, "device");
-        plim_jw_i64(w, d->device);
-        u64_json(w, "peak", d->peak);
-        plim_jw_key(w, "peak_s");
-        plim_jw_f64(w, d->peak_s);
-        u64_json(w, "at_end", d->at_end);
-        u64_json(w, "total", d->total);
-        u64_json(w, "context", d->context);
-        u64_json(w, "used", d->used);
-        plim_jw_key(w, "rest");
-        if (d->used == PLIM_LIVE_UNKNOWN)
-            plim_jw_null(w);
-        else
-            plim_jw_i64(w, d->rest);
-        plim_jw_key(w, "most");
-        plim_jw_array(w);
-        for (int k = 0; k < PLIM_DRIVER_TIMES; k++)
-            plim_jw_u64(w, d->most[k]);
-        plim_jw_end(w);
-        plim_jw_end(w);
-    }
-    plim_jw_end(w);
-}
-
-static void processes_json(plim_jw *w, const plim_driver_report *r)
-{
-    plim_jw_key(w, "processes");
-    plim_jw_array(w);
-    for (uint32_t i = 0; i < r->n_processes; i++) {
-        const plim_driver_process_info *p = &r->processes[i];
-        plim_jw_object(w);
-        u64_json(w, "pid", p->pid);
-        u64_json(w, "parent", p->parent);
-        plim_jw_key(w, "command");
-        plim_jw_cstr(w, p->command);
-        plim_jw_key(w, "exited");
-        plim_jw_bool(w, p->exited);
-        u64_json(w, "events", p->events);
-        plim_jw_end(w);
-    }
-    plim_jw_end(w);
-}
-
-static void failure_json(plim_jw *w, const plim_driver_report *r)
-{
-    plim_jw_key(w, "oom");
-    if (!r->failures) {
-        plim_jw_null(w);
-        return;
-    }
-    plim_jw_object(w);
-    u64_json(w, "failures", r->failures);
-    plim_jw_key(w, "device");
-    plim_jw_i64(w, r->failed_device);
-    u64_json(w, "requested", r->failed_bytes);
-    u64_json(w, "free", r->failed_free);
-    u64_json(w, "held", r->failed_held);
-    plim_jw_key(w, "time_s");
-    plim_jw_f64(w, r->failed_s);
-    plim_jw_key(w, "library");
-    plim_jw_cstr(w, r->failed_library);
-    plim_jw_key(w, "where");
-    plim_jw_cstr(w, r->failed_where);
-    plim_jw_end(w);
-}
-
 static plim_status driver_json(plim_page *p, const void *subject, plim_err *err)
 {
     (void)err;
-    const plim_driver_report *r = subject;
-    const plim_rows parts = {.columns = part_columns,
-                             .n_columns = PLIM_COUNT(part_columns),
-                             .items = r->parts,
-                             .size = sizeof *r->parts,
-                             .n = r->n_parts};
-    const plim_rows lines = {.columns = line_columns,
-                             .n_columns = PLIM_COUNT(line_columns),
-                             .items = r->lines,
-                             .size = sizeof *r->lines,
-                             .n = r->n_lines};
-    plim_jw w;
-    plim_report_json_open(&w, p, "plimsoll/record/1", NULL);
-    plim_jw_key(&w, "command");
-    plim_jw_cstr(&w, r->command);
-    plim_jw_key(&w, "status");
-    if (r->ended)
-        plim_jw_i64(&w, r->status);
-    else
-        plim_jw_null(&w);
-    plim_jw_key(&w, "first_s");
-    plim_jw_f64(&w, r->first_s);
-    plim_jw_key(&w, "seconds");
-    plim_jw_f64(&w, r->seconds);
-    u64_json(&w, "events", r->events);
-    u64_json(&w, "lost", r->lost);
-    u64_json(&w, "damaged", r->damaged);
-    u64_json(&w, "strangers", r->strangers);
-    processes_json(&w, r);
-    devices_json(&w, r);
-    plim_rows_json(&w, "parts", &parts);
-    plim_rows_json(&w, "lines", &lines);
-    failure_json(&w, r);
-    plim_report_json_close(&w);
-    return PLIM_OK;
+    return plim_report_json(p, "plimsoll/record/1", plim_driver_report_figures, subject, NULL);
 }
 
 plim_status plim_driver_print(const plim_driver_report *r, plim_render how,

@@ -4,10 +4,11 @@
 
 #include <stdio.h>
 
-typedef struct machine {
+/* What is printed. */
+typedef struct reports {
     const plim_vgpu_report *const *r;
     uint32_t n;
-} machine;
+} reports;
 
 static bool is_fuller(const plim_vgpu_report *a, const plim_vgpu_report *b)
 {
@@ -15,86 +16,55 @@ static bool is_fuller(const plim_vgpu_report *a, const plim_vgpu_report *b)
                                                 : a->peak_allocated > b->peak_allocated;
 }
 
-/* The card that ran out of memory, else the one that reserved the most. */
-static uint32_t find_fullest(const machine *m)
+static const plim_vgpu_report *find_fullest(const reports *of)
 {
-    uint32_t fullest = 0;
-    for (uint32_t i = 0; i < m->n; i++) {
-        if (plim_run_died(m->r[i]))
-            return i;
-        if (is_fuller(m->r[i], m->r[fullest]))
-            fullest = i;
+    const plim_vgpu_report *fullest = of->r[0];
+    for (uint32_t i = 0; i < of->n; i++) {
+        if (plim_run_died(of->r[i]))
+            return of->r[i];
+        if (is_fuller(of->r[i], fullest))
+            fullest = of->r[i];
     }
     return fullest;
 }
 
-/* ---- the cards ------------------------------------------------------------- */
-
-typedef struct card_row {
-    const plim_vgpu_report *r;
-    char name[16]; /* "cuda:0" */
-} card_row;
-
-static plim_cell card_fits(const plim_vgpu_report *r)
+static const char *card_fits(const plim_vgpu_report *r)
 {
     static const char *const words[PLIM_VGPU_END_COUNT] = {"yes", "so far", "no", "unknown"};
     plim_vgpu_end end = plim_run_died(r) ? PLIM_VGPU_END_MEMORY : r->end;
-    return plim_cell_text(r->storages ? words[end] : "unused");
+    return r->storages ? words[end] : "unused";
 }
 
-static plim_cell card_device(const plim_vgpu_report *r)
+static plim_status make_machine(plim_page *p, const reports *of, plim_machine *m,
+                                plim_err *err)
 {
-    return r->context_known && r->storages
-               ? plim_cell_range(r->peak_reserved + r->context_low,
-                                 r->peak_reserved + r->context_high)
-               : (plim_cell){.kind = PLIM_CELL_UNKNOWN};
-}
-
-/* clang-format off */
-PLIM_GETTER(card_get_name, card_row, plim_cell_text(r->name))
-PLIM_GETTER(card_get_fits, card_row, card_fits(r->r))
-PLIM_GETTER(card_get_allocated, card_row, plim_cell_u64(PLIM_CELL_BYTES, r->r->peak_allocated))
-PLIM_GETTER(card_get_reserved, card_row, plim_cell_u64(PLIM_CELL_BYTES, r->r->peak_reserved))
-PLIM_GETTER(card_get_device, card_row, card_device(r->r))
-PLIM_GETTER(card_get_line, card_row, plim_cell_text(r->r->peak_line))
-
-static const plim_column card_columns[] = {
-    /* name            title             in            align         least drop get */
-    PLIM_COLUMN("card",           "card",           PLIM_IN_TEXT, PLIM_LEFT,     0,  0, card_get_name),
-    PLIM_COLUMN("fits",           "fits",           PLIM_IN_TEXT, PLIM_LEFT,     0,  0, card_get_fits),
-    PLIM_COLUMN("peak_allocated", "peak allocated", PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, card_get_allocated),
-    PLIM_COLUMN("peak_reserved",  "reserved",       PLIM_IN_TEXT, PLIM_RIGHT,    0,  1, card_get_reserved),
-    PLIM_COLUMN("device",         "device",         PLIM_IN_TEXT, PLIM_RIGHT,    0,  2, card_get_device),
-    PLIM_COLUMN("peak_line",      "peak at",        PLIM_IN_TEXT, PLIM_CUT_HEAD, 16, 3, card_get_line),
-};
-/* clang-format on */
-
-static plim_status print_cards(plim_page *p, const machine *m, plim_err *err)
-{
-    card_row *rows = PLIM_NEW_N(&p->arena, card_row, m->n);
-    if (!rows)
-        return plim_oom(err);
-    for (uint32_t i = 0; i < m->n; i++) {
-        rows[i].r = m->r[i];
-        snprintf(rows[i].name, sizeof rows[i].name, "cuda:%" PRIu32, m->r[i]->card.index);
+    *m = (plim_machine){.fullest = find_fullest(of)->card.index,
+                        .cards = PLIM_NEW_N(&p->arena, plim_machine_card, of->n),
+                        .n_cards = of->n};
+    for (uint32_t i = 0; m->cards && i < of->n; i++) {
+        const plim_vgpu_report *r = of->r[i];
+        plim_machine_card *card = &m->cards[i];
+        *card = (plim_machine_card){
+            .run = *r,
+            .name = plim_arena_printf(&p->arena, "cuda:%" PRIu32, r->card.index).p,
+            .fits = card_fits(r)};
+        card->run.numbered = true;
+        if (!r->context_known || !r->storages)
+            continue;
+        card->device_low = r->peak_reserved + r->context_low;
+        card->device_high = r->peak_reserved + r->context_high;
     }
-    const plim_rows table = {.columns = card_columns,
-                             .n_columns = PLIM_COUNT(card_columns),
-                             .items = rows,
-                             .size = sizeof *rows,
-                             .n = m->n};
-    plim_page_puts(p, "\n");
-    return plim_rows_text(p, &table, 2, err);
+    return m->cards ? PLIM_OK : plim_oom(err);
 }
 
 /* ---- text ------------------------------------------------------------------ */
 
 /* "It fits: cuda:1 is the fullest, with 5.49 GiB of 23.64 GiB reserved" */
-static void print_verdict(plim_page *p, const machine *m)
+static void print_verdict(plim_page *p, const reports *m)
 {
     static const char *const words[PLIM_VGPU_END_COUNT] = {
         "It fits", "It fits, as far as it ran", "Out of memory", "No verdict"};
-    const plim_vgpu_report *full = m->r[find_fullest(m)];
+    const plim_vgpu_report *full = find_fullest(m);
     bool died = plim_run_died(full);
     uint64_t num_ooms = 0;
     for (uint32_t i = 0; i < m->n; i++)
@@ -132,7 +102,8 @@ static void print_quiet(plim_page *p, const plim_vgpu_report *r)
 
 static plim_status machine_text(plim_page *p, const void *subject, plim_err *err)
 {
-    const machine *m = subject;
+    const reports *m = subject;
+    plim_machine machine;
     uint64_t used = 0;
     for (uint32_t i = 0; i < m->n; i++) {
         used += m->r[i]->storages;
@@ -147,7 +118,12 @@ static plim_status machine_text(plim_page *p, const void *subject, plim_err *err
         print_verdict(p, m);
     else
         plim_page_puts(p, "The script used no card\n");
-    plim_status st = used ? print_cards(p, m, err) : PLIM_OK;
+    plim_status st = make_machine(p, m, &machine, err);
+    if (!st && used) {
+        plim_page_puts(p, "\n");
+        const plim_rows cards = plim_machine_rows(&machine);
+        st = plim_rows_text(p, &cards, 2, err);
+    }
     for (uint32_t i = 0; i < m->n && !st; i++) {
         if (!m->r[i]->peak_requested)
             continue;
@@ -161,28 +137,11 @@ static plim_status machine_text(plim_page *p, const void *subject, plim_err *err
     return st;
 }
 
-/* ---- JSON ------------------------------------------------------------------ */
-
 static plim_status machine_json(plim_page *p, const void *subject, plim_err *err)
 {
-    const machine *m = subject;
-    plim_jw w;
-    (void)err;
-    plim_report_json_open(&w, p, "plimsoll/machine/1", NULL);
-    plim_jw_key(&w, "fullest");
-    plim_jw_u64(&w, m->r[find_fullest(m)]->card.index);
-    plim_jw_key(&w, "cards");
-    plim_jw_array(&w);
-    for (uint32_t i = 0; i < m->n; i++) {
-        plim_jw_object(&w);
-        plim_jw_key(&w, "device");
-        plim_jw_u64(&w, m->r[i]->card.index);
-        plim_run_json(&w, m->r[i]);
-        plim_jw_end(&w);
-    }
-    plim_jw_end(&w);
-    plim_report_json_close(&w);
-    return PLIM_OK;
+    plim_machine m;
+    plim_status st = make_machine(p, subject, &m, err);
+    return st ? st : plim_machine_json(p, &m, err);
 }
 
 plim_status plim_vgpu_machine_print(const plim_vgpu_report *const *r, uint32_t n,
@@ -194,7 +153,7 @@ plim_status plim_vgpu_machine_print(const plim_vgpu_report *const *r, uint32_t n
     PLIM_REQUIRE(r, err);
     if (!n)
         return plim_fail(err, PLIM_EUSAGE, 0, "a machine without a card");
-    const machine m = {r, n};
+    const reports all = {r, n};
     return n == 1 ? plim_vgpu_report_print(r[0], how, st, put, ud, err)
-                  : plim_report_print(&report, &m, how, st, put, ud, err);
+                  : plim_report_print(&report, &all, how, st, put, ud, err);
 }

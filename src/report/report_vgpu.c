@@ -1,7 +1,14 @@
 /* report_vgpu.c -- what a program did to a card that does not exist. */
 #include "report/report_vgpu.h"
+#include "report/figures.h"
 
 #include <stdio.h>
+
+static const char *line_name(const char *line) { return *line ? line : "(no line)"; }
+
+PLIM_GETTER(attempt_where, plim_vgpu_attempt, plim_cell_text(line_name(r->oom_line)))
+
+#include "answers/run.def"
 
 /* Of one line: the fewer lines there are the more of each. */
 enum { GROUPS_LEAST = 6, GROUPS_IN_ALL = 36 };
@@ -55,85 +62,13 @@ static plim_status print_phases(plim_page *p, const plim_vgpu_report *r, plim_er
     return plim_rows_text(p, &shown, 2, err);
 }
 
-/* ---- cards ----------------------------------------------------------------- */
-
-static plim_cell verdict_shown(const plim_vgpu_verdict *r)
-{
-    switch (r->fits) {
-    case PLIM_VGPU_FITS_NO: return plim_cell_text("no");
-    case PLIM_VGPU_FITS_YES: return plim_cell_text("yes");
-    case PLIM_VGPU_FITS_MAYBE: return plim_cell_text("maybe");
-    default: return (plim_cell){.kind = PLIM_CELL_UNKNOWN};
-    }
-}
-
-static plim_cell verdict_device(const plim_vgpu_verdict *r)
-{
-    return r->device_high ? plim_cell_range(r->device_low, r->device_high)
-                          : (plim_cell){.kind = PLIM_CELL_UNKNOWN};
-}
-
-static plim_cell verdict_peak(const plim_vgpu_verdict *r, uint64_t bytes)
-{
-    return r->peaks_known ? plim_cell_u64(PLIM_CELL_BYTES, bytes)
-                          : (plim_cell){.kind = PLIM_CELL_UNKNOWN};
-}
-
-static plim_cell verdict_text(const char *z)
-{
-    return z ? plim_cell_text(z) : (plim_cell){.kind = PLIM_CELL_UNKNOWN};
-}
-
-/* clang-format off */
-PLIM_GETTER(verdict_get_card, plim_vgpu_verdict, plim_cell_text(plim_report_card(r->gpu)))
-PLIM_GETTER(verdict_get_gpu, plim_vgpu_verdict, plim_cell_text(r->gpu))
-PLIM_GETTER(verdict_get_bytes, plim_vgpu_verdict, plim_cell_u64(PLIM_CELL_BYTES, r->gpu_bytes))
-PLIM_GETTER(verdict_get_fits, plim_vgpu_verdict, verdict_shown(r))
-PLIM_GETTER(verdict_get_allocated, plim_vgpu_verdict, verdict_peak(r, r->peak_allocated))
-PLIM_GETTER(verdict_get_reserved, plim_vgpu_verdict, verdict_peak(r, r->peak_reserved))
-PLIM_GETTER(verdict_get_device, plim_vgpu_verdict, verdict_device(r))
-PLIM_GETTER(verdict_get_low, plim_vgpu_verdict, plim_cell_known(PLIM_CELL_BYTES, r->device_low))
-PLIM_GETTER(verdict_get_high, plim_vgpu_verdict, plim_cell_known(PLIM_CELL_BYTES, r->device_high))
-PLIM_GETTER(verdict_get_growth, plim_vgpu_verdict,
-            r->growth_step < 0 ? (plim_cell){.kind = PLIM_CELL_UNKNOWN} : plim_cell_int(r->growth_step))
-PLIM_GETTER(verdict_get_where, plim_vgpu_verdict, plim_cell_text(r->oom_line ? r->oom_line : ""))
-PLIM_GETTER(verdict_get_line, plim_vgpu_verdict, verdict_text(r->oom_line))
-PLIM_GETTER(verdict_get_oom, plim_vgpu_verdict, verdict_text(r->oom_text))
-
-static const plim_column verdict_columns[] = {
-    /* name            title             in            align         least drop get */
-    PLIM_COLUMN("gpu",            "card",           PLIM_IN_TEXT, PLIM_CUT_TAIL, 26, 0, verdict_get_card),
-    PLIM_COLUMN("gpu",            "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, verdict_get_gpu),
-    PLIM_COLUMN("gpu_bytes",      "memory",         PLIM_IN_BOTH, PLIM_RIGHT,    0,  3, verdict_get_bytes),
-    PLIM_COLUMN("fits",           "fits",           PLIM_IN_BOTH, PLIM_LEFT,     0,  0, verdict_get_fits),
-    PLIM_COLUMN("peak_allocated", "peak allocated", PLIM_IN_BOTH, PLIM_RIGHT,    0,  4, verdict_get_allocated),
-    PLIM_COLUMN("peak_reserved",  "reserved",       PLIM_IN_BOTH, PLIM_RIGHT,    0,  2, verdict_get_reserved),
-    PLIM_COLUMN("device",         "device",         PLIM_IN_TEXT, PLIM_RIGHT,    0,  5, verdict_get_device),
-    PLIM_COLUMN("device_low",     "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, verdict_get_low),
-    PLIM_COLUMN("device_high",    "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, verdict_get_high),
-    PLIM_COLUMN("oom_line",       "out of memory at", PLIM_IN_TEXT, PLIM_CUT_HEAD, 16, 0, verdict_get_where),
-    PLIM_COLUMN("oom_line",       "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, verdict_get_line),
-    PLIM_COLUMN("oom_text",       "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, verdict_get_oom),
-    PLIM_COLUMN("growth_step",    "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, verdict_get_growth),
-};
-/* clang-format on */
-
-static plim_rows verdict_rows(const plim_vgpu_report *r)
-{
-    return (plim_rows){.columns = verdict_columns,
-                       .n_columns = PLIM_COUNT(verdict_columns),
-                       .items = r->cards,
-                       .size = sizeof *r->cards,
-                       .n = r->n_cards};
-}
-
 /* ---- text ------------------------------------------------------------------ */
 
 static plim_str shape_text(plim_page *p, const plim_vgpu_tensors *t)
 {
     plim_buf b;
     plim_buf_init(&b, &p->arena);
-    if (t->rank < 0) {
+    if (!t->shape_known) {
         plim_buf_printf(&b, "%" PRIu64 " bytes", t->count ? t->bytes / t->count : 0);
         return plim_buf_str(&b);
     }
@@ -145,38 +80,31 @@ static plim_str shape_text(plim_page *p, const plim_vgpu_tensors *t)
 }
 
 /* In the layout of gpu_mem_track. */
-static void print_groups(plim_page *p, const plim_vgpu_report *r, uint32_t line, uint32_t most)
+static void print_groups(plim_page *p, const plim_vgpu_line *line, uint32_t most)
 {
-    uint32_t shown = 0, more = 0;
     uint64_t rest = 0;
-    for (uint32_t i = 0; i < r->n_tensors; i++) {
-        const plim_vgpu_tensors *t = &r->tensors[i];
-        if (t->line != line)
-            continue;
-        if (++shown > most) {
-            more++;
+    for (uint32_t i = 0; i < line->n_tensors; i++) {
+        const plim_vgpu_tensors *t = &line->tensors[i];
+        if (i >= most) {
             rest += t->bytes;
             continue;
         }
         plim_str shape = shape_text(p, t);
         plim_buf_printf(&p->buf, "    + | %" PRIu32 " * Size:" PLIM_STR_FMT " | %s | %s%s%s\n",
                         t->count, PLIM_STR_ARG(shape), plim_page_bytes(p, t->bytes).s,
-                        kinds[t->category], t->dtype < 0 ? "" : " | ",
-                        t->dtype < 0 ? "" : plim_dtype_name((plim_dtype)t->dtype));
+                        kinds[t->category], t->shape_known ? " | " : "",
+                        t->shape_known ? plim_dtype_name(t->dtype) : "");
     }
-    if (more)
-        plim_buf_printf(&p->buf, "    + | %" PRIu32 " more | %s\n", more,
+    if (line->n_tensors > most)
+        plim_buf_printf(&p->buf, "    + | %" PRIu32 " more | %s\n", line->n_tensors - most,
                         plim_page_bytes(p, rest).s);
 }
 
-static const char *line_name(const char *line) { return *line ? line : "(no line)"; }
-
-static const struct {
-    const char *name, *none; /* none: of what belongs to none of them */
-} groupings[PLIM_VGPU_BY_COUNT] = {
-    [PLIM_VGPU_BY_LINE] = {"line", "(no line)"},
-    [PLIM_VGPU_BY_MODULE] = {"module", "(outside modules)"},
-    [PLIM_VGPU_BY_OP] = {"op", "empty"},
+/* Of what belongs to no line, module or op. */
+static const char *const no_group[PLIM_VGPU_BY_COUNT] = {
+    [PLIM_VGPU_BY_LINE] = "(no line)",
+    [PLIM_VGPU_BY_MODULE] = "(outside modules)",
+    [PLIM_VGPU_BY_OP] = "empty",
 };
 
 static void print_line(plim_page *p, const plim_vgpu_line *line, plim_vgpu_by by)
@@ -184,10 +112,10 @@ static void print_line(plim_page *p, const plim_vgpu_line *line, plim_vgpu_by by
     plim_str source = plim_page_clean(p, line->source);
     plim_page_puts(p, "  ");
     plim_page_paint(p, PLIM_PAINT_BOLD);
-    plim_buf_add(&p->buf, plim_page_clean(p, *line->line ? line->line : groupings[by].none));
+    plim_buf_add(&p->buf, plim_page_clean(p, *line->line ? line->line : no_group[by]));
     plim_page_paint(p, PLIM_PAINT_PLAIN);
-    plim_buf_printf(&p->buf, "  %s", plim_page_bytes(p, line->live).s);
-    if (line->requested > line->live)
+    plim_buf_printf(&p->buf, "  %s", plim_page_bytes(p, line->live_at_peak).s);
+    if (line->requested > line->live_at_peak)
         plim_buf_printf(&p->buf, " of %s in %s allocations",
                         plim_page_bytes(p, line->requested).s,
                         plim_fmt_count(line->allocations).s);
@@ -205,26 +133,25 @@ static void print_lines(plim_page *p, const plim_vgpu_report *r)
 {
     uint32_t n = 0, shown = 0, more = 0;
     uint64_t rest = 0;
-    while (n < r->n_lines && r->lines[n].live)
+    while (n < r->n_lines && r->lines[n].live_at_peak)
         n++;
     shown = PLIM_MIN(n, (uint32_t)p->style.top);
-    plim_buf_printf(&p->buf, "\nLive at the peak, by %s\n", groupings[r->by].name);
+    plim_buf_printf(&p->buf, "\nLive at the peak, by %s\n", plim_run_by(r->by));
     for (uint32_t i = 0; i < shown; i++) {
         print_line(p, &r->lines[i], r->by);
-        print_groups(p, r, i, PLIM_MAX(GROUPS_LEAST, GROUPS_IN_ALL / shown));
+        print_groups(p, &r->lines[i], PLIM_MAX(GROUPS_LEAST, GROUPS_IN_ALL / shown));
     }
     for (uint32_t i = shown; i < n; i++, more++)
-        rest += r->lines[i].live;
+        rest += r->lines[i].live_at_peak;
     if (more)
-        plim_buf_printf(&p->buf, "  and %" PRIu32 " more %s%s  %s\n", more,
-                        groupings[r->by].name, more == 1 ? "" : "s",
-                        plim_page_bytes(p, rest).s);
+        plim_buf_printf(&p->buf, "  and %" PRIu32 " more %s%s  %s\n", more, plim_run_by(r->by),
+                        more == 1 ? "" : "s", plim_page_bytes(p, rest).s);
 }
 
 static bool growth_fills_card(const plim_vgpu_report *r)
 {
     for (uint32_t i = 0; i < r->n_cards; i++)
-        if (r->cards[i].growth_step >= 0)
+        if (r->cards[i].growth_step)
             return true;
     return false;
 }
@@ -292,38 +219,11 @@ static void print_verdict(plim_page *p, const plim_vgpu_report *r)
 
 /* ---- attempts that failed ---------------------------------------------------- */
 
-/* clang-format off */
-PLIM_GETTER(attempt_where, plim_vgpu_attempt, plim_cell_text(line_name(r->oom_line)))
-PLIM_GETTER(attempt_line, plim_vgpu_attempt, plim_cell_text(r->oom_line))
-PLIM_GETTER(attempt_tried, plim_vgpu_attempt, plim_cell_u64(PLIM_CELL_BYTES, r->oom_bytes))
-PLIM_GETTER(attempt_requested, plim_vgpu_attempt, plim_cell_u64(PLIM_CELL_BYTES, r->peak_requested))
-PLIM_GETTER(attempt_allocated, plim_vgpu_attempt, plim_cell_u64(PLIM_CELL_BYTES, r->peak_allocated))
-PLIM_GETTER(attempt_reserved, plim_vgpu_attempt, plim_cell_u64(PLIM_CELL_BYTES, r->peak_reserved))
-
-static const plim_column attempt_columns[] = {
-    /* name            title               in            align         least drop get */
-    PLIM_COLUMN("oom_line",       "out of memory at", PLIM_IN_TEXT, PLIM_CUT_HEAD, 16, 0, attempt_where),
-    PLIM_COLUMN("oom_line",       "",                 PLIM_IN_DATA, PLIM_LEFT,     0,  0, attempt_line),
-    PLIM_COLUMN("oom_bytes",      "requested there",  PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, attempt_tried),
-    PLIM_COLUMN("peak_requested", "",                 PLIM_IN_DATA, PLIM_RIGHT,    0,  0, attempt_requested),
-    PLIM_COLUMN("peak_allocated", "peak allocated",   PLIM_IN_BOTH, PLIM_RIGHT,    0,  1, attempt_allocated),
-    PLIM_COLUMN("peak_reserved",  "reserved",         PLIM_IN_BOTH, PLIM_RIGHT,    0,  2, attempt_reserved),
-};
-/* clang-format on */
-
-static plim_rows attempt_rows(const plim_vgpu_report *r, uint32_t n)
-{
-    return (plim_rows){.columns = attempt_columns,
-                       .n_columns = PLIM_COUNT(attempt_columns),
-                       .items = r->attempts,
-                       .size = sizeof *r->attempts,
-                       .n = PLIM_MIN(n, r->n_attempts)};
-}
-
 static plim_status print_attempts(plim_page *p, const plim_vgpu_report *r, plim_err *err)
 {
     enum { ATTEMPTS_SHOWN = 8 };
-    plim_rows rows = attempt_rows(r, ATTEMPTS_SHOWN);
+    plim_rows rows = PLIM_FIGURE_LIST(vgpu_attempt, r->attempts,
+                                      PLIM_MIN(r->n_attempts, (uint32_t)ATTEMPTS_SHOWN));
     if (!rows.n)
         return PLIM_OK;
     plim_page_puts(p, "\nAttempts that failed\n");
@@ -366,7 +266,7 @@ static void print_growth_end(plim_page *p, const plim_vgpu_report *r)
     uint32_t shown = 0;
     for (uint32_t i = 0; i < r->n_cards; i++) {
         const plim_vgpu_verdict *v = &r->cards[i];
-        if (v->growth_step >= 0)
+        if (v->growth_step)
             plim_buf_printf(&p->buf, "%s step %" PRId64 " on %s",
                             shown++ ? "," : "  Out of memory near", v->growth_step,
                             plim_report_card(v->gpu));
@@ -420,7 +320,7 @@ static void print_figures(plim_page *p, const plim_vgpu_report *r)
         }
         plim_page_puts(p, "\n");
     }
-    if (r->context_known && r->searched)
+    if (r->context_known && r->cudnn_search)
         plim_buf_printf(&p->buf,
                         "  %-10s %12s  without cuDNN's search, which may briefly take all "
                         "that is free\n",
@@ -476,7 +376,7 @@ void plim_run_title(plim_page *p, const plim_vgpu_report *r)
 
 plim_status plim_run_body(plim_page *p, const plim_vgpu_report *r, plim_err *err)
 {
-    plim_rows cards = verdict_rows(r);
+    plim_rows cards = PLIM_FIGURE_LIST(vgpu_verdict, r->cards, r->n_cards);
     plim_status st = PLIM_OK;
     print_growth(p, r);
     p->scale = r->peak_reserved;
@@ -515,217 +415,21 @@ static plim_status run_text(plim_page *p, const void *subject, plim_err *err)
 
 /* ---- JSON ------------------------------------------------------------------ */
 
-static void json_card(plim_jw *w, const plim_vgpu_report *r)
-{
-    plim_jw_key(w, "card");
-    plim_jw_object(w);
-    plim_jw_key(w, "name");
-    plim_jw_cstr(w, r->card.name);
-    plim_jw_key(w, "bytes");
-    plim_jw_u64(w, r->card.total);
-    plim_jw_key(w, "context_low");
-    plim_jw_u64(w, r->context_low);
-    plim_jw_key(w, "context_high");
-    plim_jw_u64(w, r->context_high);
-    plim_jw_key(w, "cudnn_search");
-    plim_jw_bool(w, r->searched);
-    plim_jw_end(w);
-    plim_jw_key(w, "torch");
-    plim_jw_cstr(w, r->card.torch);
-}
-
-static void json_place(plim_jw *w, const plim_vgpu_report *r)
-{
-    plim_jw_key(w, "rank");
-    plim_jw_i64(w, r->rank);
-    plim_jw_key(w, "world");
-    plim_jw_i64(w, r->world);
-    plim_jw_key(w, "nccl_low");
-    plim_jw_u64(w, r->nccl_low);
-    plim_jw_key(w, "nccl_high");
-    plim_jw_u64(w, r->nccl_high);
-}
-
-static void json_peak(plim_jw *w, const plim_vgpu_report *r)
-{
-    plim_jw_key(w, "peak");
-    plim_jw_object(w);
-    plim_jw_key(w, "step");
-    plim_jw_i64(w, PLIM_MAX(r->peak_step, 0));
-    plim_jw_key(w, "phase");
-    plim_jw_cstr(w, plim_phase_name(r->peak_phase));
-    plim_jw_key(w, "op");
-    plim_jw_cstr(w, r->peak_op);
-    plim_jw_key(w, "line");
-    plim_jw_cstr(w, r->peak_line);
-    for (int i = 0; i < PLIM_CAT_COUNT; i++) {
-        plim_jw_key(w, plim_category_name((plim_category)i));
-        plim_jw_u64(w, r->category[i]);
-    }
-    plim_jw_end(w);
-}
-
-static void json_tensors(plim_jw *w, const plim_vgpu_report *r, uint32_t line)
-{
-    plim_jw_key(w, "tensors");
-    plim_jw_array(w);
-    for (uint32_t i = 0; i < r->n_tensors; i++) {
-        const plim_vgpu_tensors *t = &r->tensors[i];
-        if (t->line != line)
-            continue;
-        plim_jw_object(w);
-        plim_jw_key(w, "count");
-        plim_jw_u64(w, t->count);
-        plim_jw_key(w, "category");
-        plim_jw_cstr(w, plim_category_name(t->category));
-        plim_jw_key(w, "dtype");
-        plim_jw_cstr(w, t->dtype < 0 ? NULL : plim_dtype_name((plim_dtype)t->dtype));
-        plim_jw_key(w, "shape");
-        if (t->rank < 0) {
-            plim_jw_null(w);
-        } else {
-            plim_jw_array(w);
-            for (int k = 0; k < t->rank; k++)
-                plim_jw_i64(w, t->dim[k]);
-            plim_jw_end(w);
-        }
-        plim_jw_key(w, "bytes");
-        plim_jw_u64(w, t->bytes);
-        plim_jw_end(w);
-    }
-    plim_jw_end(w);
-}
-
-static void json_lines(plim_jw *w, const plim_vgpu_report *r)
-{
-    plim_jw_key(w, "by");
-    plim_jw_cstr(w, groupings[r->by].name);
-    plim_jw_key(w, "lines");
-    plim_jw_array(w);
-    for (uint32_t i = 0; i < r->n_lines; i++) {
-        plim_jw_object(w);
-        plim_jw_key(w, "line");
-        plim_jw_cstr(w, *r->lines[i].line ? r->lines[i].line : NULL);
-        plim_jw_key(w, "source");
-        plim_jw_cstr(w, *r->lines[i].source ? r->lines[i].source : NULL);
-        plim_jw_key(w, "allocations");
-        plim_jw_u64(w, r->lines[i].allocations);
-        plim_jw_key(w, "requested");
-        plim_jw_u64(w, r->lines[i].requested);
-        plim_jw_key(w, "live_at_peak");
-        plim_jw_u64(w, r->lines[i].live);
-        json_tensors(w, r, i);
-        plim_jw_end(w);
-    }
-    plim_jw_end(w);
-}
-
-static void json_growth(plim_jw *w, const plim_vgpu_report *r)
-{
-    plim_jw_key(w, "growth");
-    plim_jw_array(w);
-    for (uint32_t i = 0; i < r->n_growth; i++) {
-        const plim_vgpu_growth *g = &r->growth[i];
-        plim_jw_object(w);
-        plim_jw_key(w, "line");
-        plim_jw_cstr(w, *g->line ? g->line : NULL);
-        plim_jw_key(w, "source");
-        plim_jw_cstr(w, *g->source ? g->source : NULL);
-        plim_jw_key(w, "holder");
-        plim_jw_cstr(w, *g->holder ? g->holder : NULL);
-        plim_jw_key(w, "bytes");
-        plim_jw_u64(w, g->bytes);
-        plim_jw_key(w, "tensors");
-        plim_jw_u64(w, g->tensors);
-        plim_jw_key(w, "every");
-        plim_jw_u64(w, g->every);
-        plim_jw_end(w);
-    }
-    plim_jw_end(w);
-}
-
-static void json_caveats(plim_jw *w, const plim_vgpu_report *r)
-{
-    plim_jw_key(w, "caveats");
-    plim_jw_array(w);
-    for (uint32_t i = 0; i < r->n_caveats; i++) {
-        plim_jw_object(w);
-        plim_jw_key(w, "line");
-        plim_jw_cstr(w, r->caveats[i].line);
-        plim_jw_key(w, "what");
-        plim_jw_cstr(w, r->caveats[i].what);
-        plim_jw_key(w, "count");
-        plim_jw_u64(w, r->caveats[i].count);
-        plim_jw_end(w);
-    }
-    plim_jw_end(w);
-}
-
-static void json_known(plim_jw *w, uint64_t n)
-{
-    if (n)
-        plim_jw_u64(w, n);
-    else
-        plim_jw_null(w);
-}
-
-void plim_run_json(plim_jw *w, const plim_vgpu_report *r)
-{
-    static const char *const ends[PLIM_VGPU_END_COUNT] = {"done", "early", "memory", "error"};
-    const struct {
-        const char *key;
-        uint64_t n;
-    } numbers[] = {{"peak_requested", r->peak_requested},
-                   {"peak_allocated", r->peak_allocated},
-                   {"peak_reserved", r->peak_reserved},
-                   {"events", r->events},
-                   {"storages", r->storages},
-                   {"num_ooms", r->num_ooms},
-                   {"num_alloc_retries", r->num_alloc_retries}};
-    plim_rows phases = plim_phase_rows(r->phases, r->n_phases), cards = verdict_rows(r),
-              attempts = attempt_rows(r, r->n_attempts);
-    json_card(w, r);
-    if (r->world > 1)
-        json_place(w, r);
-    for (size_t i = 0; i < PLIM_COUNT(numbers); i++) {
-        plim_jw_key(w, numbers[i].key);
-        plim_jw_u64(w, numbers[i].n);
-    }
-    plim_jw_key(w, "steps");
-    plim_jw_i64(w, r->steps);
-    plim_jw_key(w, "needed_low");
-    json_known(w, r->needed_low);
-    plim_jw_key(w, "needed_high");
-    json_known(w, r->needed_low ? r->needed_high : 0);
-    plim_jw_key(w, "truncated");
-    plim_jw_bool(w, r->truncated);
-    json_peak(w, r);
-    json_lines(w, r);
-    json_growth(w, r);
-    plim_jw_key(w, "growth_steps");
-    plim_jw_u64(w, r->growth_steps);
-    plim_jw_key(w, "growth_sure");
-    plim_jw_bool(w, r->growth_sure);
-    plim_rows_json(w, "phases", &phases);
-    plim_rows_json(w, "cards", &cards);
-    plim_rows_json(w, "attempts", &attempts);
-    json_caveats(w, r);
-    plim_jw_key(w, "end");
-    plim_jw_cstr(w, ends[r->end]);
-    plim_jw_key(w, "oom_line");
-    plim_jw_cstr(w, r->oom_line);
-    plim_jw_key(w, "oom_text");
-    plim_jw_cstr(w, r->oom_text);
-}
-
 static plim_status run_json(plim_page *p, const void *subject, plim_err *err)
 {
-    plim_jw w;
     (void)err;
-    plim_report_json_open(&w, p, "plimsoll/run/1", NULL);
-    plim_run_json(&w, subject);
-    plim_report_json_close(&w);
-    return PLIM_OK;
+    return plim_report_json(p, "plimsoll/run/1", plim_vgpu_report_figures, subject, NULL);
+}
+
+plim_status plim_machine_json(plim_page *p, const void *machine, plim_err *err)
+{
+    (void)err;
+    return plim_report_json(p, "plimsoll/machine/1", plim_machine_figures, machine, NULL);
+}
+
+plim_rows plim_machine_rows(const plim_machine *m)
+{
+    return PLIM_FIGURE_LIST(machine_card, m->cards, m->n_cards);
 }
 
 plim_status plim_vgpu_report_print(const plim_vgpu_report *r, plim_render how,

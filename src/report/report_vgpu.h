@@ -17,7 +17,20 @@ void plim_run_recovered(plim_page *p, uint64_t num_ooms);
 plim_status plim_run_body(plim_page *p, const plim_vgpu_report *r, plim_err *err);
 void plim_run_caveats(plim_page *p, const plim_vgpu_report *r);
 
-/* The members of the report's object. */
-void plim_run_json(plim_jw *w, const plim_vgpu_report *r);
+/* A card of a machine, with what only the table of cards shows. */
+typedef struct plim_machine_card {
+    plim_vgpu_report run;             /* first: the rows of JSON read it */
+    const char *name, *fits;          /* "cuda:0" */
+    uint64_t device_low, device_high; /* 0: not known */
+} plim_machine_card;
+typedef struct plim_machine {
+    uint32_t
+        fullest; /* the card that ran out of memory, else the one that reserved the most */
+    plim_machine_card *cards;
+    uint32_t n_cards;
+} plim_machine;
+
+plim_status plim_machine_json(plim_page *p, const void *machine, plim_err *err);
+plim_rows plim_machine_rows(const plim_machine *m);
 
 #endif

@@ -185,7 +185,8 @@ static bool rows_fill(plim_page *p, const plim_rows *r, const plim_pick *pick, b
 plim_align plim_column_align(const plim_column *c)
 {
     bool word = c->kind >= PLIM_KIND_CATEGORY && c->kind <= PLIM_KIND_SHAPE;
-    bool left = word || c->kind == PLIM_KIND_TEXT || c->kind == PLIM_KIND_CARD;
+    bool left = word || c->kind == PLIM_KIND_TEXT || c->kind == PLIM_KIND_READ_TEXT ||
+                c->kind == PLIM_KIND_CARD;
     return c->align ? (plim_align)c->align : left ? PLIM_LEFT : PLIM_RIGHT;
 }
 static bool column_shrinks(const plim_column *c) { return c->align >= PLIM_CUT_TAIL; }

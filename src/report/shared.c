@@ -12,7 +12,5 @@ PLIM_GETTER(phase_step_shown, plim_phase_row, cell_step(r->step))
 
 plim_rows plim_phase_rows(const plim_phase_row *rows, uint32_t n)
 {
-    plim_rows r = PLIM_FIGURE_ROWS(phase_row, rows, n);
-    r.size = sizeof *rows;
-    return r;
+    return PLIM_FIGURE_LIST(phase_row, rows, n);
 }

@@ -12,6 +12,29 @@ const char *plim_report_fits(plim_fits fits)
     return NULL;
 }
 
+const char *plim_run_fits(plim_vgpu_fits fits)
+{
+    switch (fits) {
+    case PLIM_VGPU_FITS_YES: return "yes";
+    case PLIM_VGPU_FITS_NO: return "no";
+    case PLIM_VGPU_FITS_MAYBE: return "maybe";
+    case PLIM_VGPU_FITS_UNKNOWN: break;
+    }
+    return NULL;
+}
+
+const char *plim_run_end(plim_vgpu_end end)
+{
+    static const char *const words[PLIM_VGPU_END_COUNT] = {"done", "early", "memory", "error"};
+    return (unsigned)end < PLIM_VGPU_END_COUNT ? words[end] : "?";
+}
+
+const char *plim_run_by(plim_vgpu_by by)
+{
+    static const char *const words[PLIM_VGPU_BY_COUNT] = {"line", "module", "op"};
+    return (unsigned)by < PLIM_VGPU_BY_COUNT ? words[by] : "?";
+}
+
 /* Leaves out the words that the names of most cards begin with. */
 const char *plim_report_card(const char *gpu)
 {

@@ -39,15 +39,14 @@ static int compare_group(const void *x, const void *y)
 static int compare_live(const void *x, const void *y)
 {
     const plim_vgpu_line *a = x, *b = y;
-    int c = compare_u64(b->live, a->live);
+    int c = compare_u64(b->live_at_peak, a->live_at_peak);
     return c ? c : strcmp(a->line, b->line);
 }
 
 static int compare_tensors(const void *x, const void *y)
 {
     const plim_vgpu_tensors *a = x, *b = y;
-    int c = compare_u64(a->line, b->line);
-    return c ? c : compare_u64(b->bytes, a->bytes);
+    return compare_u64(b->bytes, a->bytes);
 }
 
 /* What a storage is grouped by: lines by number, modules and ops by their words. */
@@ -131,48 +130,37 @@ static live_row *find_live(const plim_vgpu *d, const grouping *g, plim_arena *a,
     return rows;
 }
 
-static void group_live(const live_row *rows, uint32_t n, plim_vgpu_report *r,
-                       plim_vgpu_tensors *t, plim_vgpu_line *lines)
+static plim_vgpu_tensors group_from(const plim_storage *s)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        const plim_meta *m = rows[i].s->meta;
-        r->category[rows[i].s->category] += rows[i].bytes;
-        lines[rows[i].line].live += rows[i].bytes;
-        if (!i || compare_group(&rows[i - 1], &rows[i])) {
-            plim_vgpu_tensors *fresh = &t[r->n_tensors++];
-            *fresh = (plim_vgpu_tensors){.line = rows[i].line,
-                                         .category = (plim_category)rows[i].s->category,
-                                         .dtype = m ? (int)m->dtype : -1,
-                                         .rank = m ? m->rank : -1};
-            if (m)
-                memcpy(fresh->dim, m->dim, sizeof m->dim);
-        }
-        t[r->n_tensors - 1].count++;
-        t[r->n_tensors - 1].bytes += rows[i].bytes;
+    const plim_meta *m = s->meta;
+    plim_vgpu_tensors t = {.category = (plim_category)s->category, .shape_known = m != NULL};
+    if (m) {
+        t.dtype = m->dtype;
+        t.rank = m->rank;
+        memcpy(t.dim, m->dim, sizeof m->dim);
     }
+    return t;
 }
 
-/* Lines by what they hold; the groups follow their lines. */
-static bool order_lines(plim_arena *a, plim_vgpu_report *r, plim_vgpu_line *lines,
-                        plim_vgpu_tensors *t)
+/* The rows are in the order of lines, and of groups in each: to these `t` gives the room. */
+static void group_live(const live_row *rows, uint32_t n, plim_vgpu_tensors *t,
+                       plim_vgpu_line *lines, uint64_t *category)
 {
-    uint32_t *place = PLIM_NEW_N(a, uint32_t, (uint64_t)r->n_lines + 1);
-    plim_map by_text = {0};
-    if (!place)
-        return false;
-    for (uint32_t i = 0; i < r->n_lines; i++)
-        if (!plim_map_put(a, &by_text, plim_str_of(lines[i].line), i))
-            return false;
-    qsort(lines, r->n_lines, sizeof *lines, compare_live);
-    for (uint32_t i = 0; i < r->n_lines; i++) {
-        uint32_t old = 0;
-        plim_map_get(&by_text, plim_str_of(lines[i].line), &old);
-        place[old] = i;
+    for (uint32_t i = 0; i < n; i++) {
+        plim_vgpu_line *line = &lines[rows[i].line];
+        if (!line->n_tensors)
+            line->tensors = t;
+        if (!line->n_tensors || compare_group(&rows[i - 1], &rows[i]))
+            t[line->n_tensors++] = group_from(rows[i].s);
+        t[line->n_tensors - 1].count++;
+        t[line->n_tensors - 1].bytes += rows[i].bytes;
+        line->live_at_peak += rows[i].bytes;
+        category[rows[i].s->category] += rows[i].bytes;
+        if (i + 1 < n && rows[i + 1].line == rows[i].line)
+            continue;
+        qsort(t, line->n_tensors, sizeof *t, compare_tensors);
+        t += line->n_tensors;
     }
-    for (uint32_t i = 0; i < r->n_tensors; i++)
-        t[i].line = place[t[i].line];
-    qsort(t, r->n_tensors, sizeof *t, compare_tensors);
-    return true;
 }
 
 /* ---- the report --------------------------------------------------------------- */
@@ -252,7 +240,7 @@ static bool find_one_line(const plim_vgpu *d, const live_row *live, uint32_t n,
     *all = 0;
     for (uint32_t i = 0; i < n; i++) {
         *all += live[i].bytes;
-        if (!i || lines[live[i].line].live > lines[*line].live)
+        if (!i || lines[live[i].line].live_at_peak > lines[*line].live_at_peak)
             *line = live[i].line;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -262,7 +250,7 @@ static bool find_one_line(const plim_vgpu *d, const live_row *live, uint32_t n,
         several |= module && strcmp(module, own) != 0;
         module = own;
     }
-    return several && lines[*line].live >= *all - *all / NEARLY_ALL;
+    return several && lines[*line].live_at_peak >= *all - *all / NEARLY_ALL;
 }
 
 static bool add_one_line(const plim_vgpu *d, plim_arena *a, const live_row *live, uint32_t n,
@@ -275,7 +263,7 @@ static bool add_one_line(const plim_vgpu *d, plim_arena *a, const live_row *live
     if (d->by != PLIM_VGPU_BY_LINE || !find_one_line(d, live, n, lines, &line, &all))
         return true;
     snprintf(what, sizeof what, "holds %s of the peak: --by module shows its parts",
-             plim_fmt_percent(lines[line].live, all).s);
+             plim_fmt_percent(lines[line].live_at_peak, all).s);
     rows[(*n_rows)++] = (plim_vgpu_caveat){
         .line = lines[line].line, .what = plim__vgpu_copy(a, what, &ok), .count = 1};
     return ok;
@@ -288,10 +276,11 @@ static bool fill_lists(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
     grouping by = {0};
     live_row *live = group_storages(d, a, &by) ? find_live(d, &by, a, &n) : NULL;
     plim_vgpu_tensors *t = PLIM_NEW_N(a, plim_vgpu_tensors, (uint64_t)n + 1);
+    uint64_t *category = PLIM_NEW_N(a, uint64_t, PLIM_CAT_COUNT);
     plim_phase_row *rows = PLIM_NEW_N(a, plim_phase_row, (uint64_t)d->n_rows + 1);
     plim_vgpu_caveat *caveats =
         PLIM_NEW_N(a, plim_vgpu_caveat, (uint64_t)d->n_caveats + d->n_cards + 2);
-    if (!live || !t || !rows || !caveats)
+    if (!live || !t || !category || !rows || !caveats)
         return false;
     for (uint32_t i = 0; i < d->n_caveats; i++)
         caveats[i] = (plim_vgpu_caveat){.line = plim__vgpu_copy(a, d->caveats[i].line, &ok),
@@ -310,15 +299,17 @@ static bool fill_lists(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
         memcpy(rows, d->rows + first, n_rows * sizeof *rows);
     r->by = d->by;
     r->n_lines = by.n;
-    group_live(live, n, r, t, by.lines);
+    group_live(live, n, t, by.lines, category);
     ok &= add_one_line(d, a, live, n, by.lines, caveats, &n_caveats);
+    if (by.n)
+        qsort(by.lines, by.n, sizeof *by.lines, compare_live);
     r->lines = by.lines;
-    r->tensors = t;
+    r->category = category;
     r->phases = rows;
     r->n_phases = n_rows;
     r->caveats = caveats;
     r->n_caveats = n_caveats;
-    return ok && order_lines(a, r, by.lines, t);
+    return ok;
 }
 
 static plim_status fill_growth(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r, plim_err *err)
@@ -360,9 +351,10 @@ static bool fill_report(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
                             .context_known = context.high > 0,
                             .rank = d->rank,
                             .world = d->world_size,
+                            .ranked = d->world_size > 1,
                             .nccl_low = d->nccl_low,
                             .nccl_high = d->nccl_high,
-                            .searched = d->inside.searched,
+                            .cudnn_search = d->inside.searched,
                             .peak_requested = told->peak_requested,
                             .peak_allocated = told->peak_allocated,
                             .peak_reserved = told->peak_reserved,

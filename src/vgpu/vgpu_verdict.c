@@ -109,7 +109,7 @@ static plim_status judge_run(plim_vgpu *d, plim_vgpu_report *r, plim_vgpu_verdic
     return st;
 }
 
-/* Near which step growth fills a card on which the last step still fits; -1: none, or a
+/* Near which step growth fills a card on which the last step still fits; 0: none, or a
  * step that no program reaches. */
 static int64_t growth_step(const plim_vgpu *d, const plim_vgpu_report *r, uint64_t capacity)
 {
@@ -119,9 +119,9 @@ static int64_t growth_step(const plim_vgpu *d, const plim_vgpu_report *r, uint64
         if (d->rows[i].step >= r->steps - 1)
             peak = PLIM_MAX(peak, d->rows[i].peak_allocated);
     if (!r->growth_bytes || peak > capacity)
-        return -1;
+        return 0;
     uint64_t more = (capacity - peak) / r->growth_bytes;
-    return more < MOST_STEPS ? r->steps + (int64_t)more : -1;
+    return more < MOST_STEPS ? r->steps + (int64_t)more : 0;
 }
 
 /* ---- cards where the run would have gone another way --------------------------- */
@@ -183,8 +183,7 @@ static plim_status judge_alone(const plim_vgpu *d, uint32_t i, plim_arena *a,
 {
     const plim_vgpu_verdict nothing = {.gpu = d->cards[i]->name,
                                        .gpu_bytes = d->cards[i]->memory_bytes,
-                                       .fits = PLIM_VGPU_FITS_UNKNOWN,
-                                       .growth_step = -1};
+                                       .fits = PLIM_VGPU_FITS_UNKNOWN};
     const plim_vgpu_verdict *own = copy_verdict(a, d->alone[i] ? d->alone[i] : &nothing);
     if (!own)
         return plim_oom(err);
@@ -231,7 +230,7 @@ plim_status plim__vgpu_verdicts(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r
                 ? growth_step(d, r,
                               this_one || !gpu ? d->options.capacity
                                                : plim__vgpu_capacity(gpu, d->world.lib.torch))
-                : -1;
+                : 0;
         v->device_low = high ? v->peak_reserved + low + d->nccl_low : 0;
         v->device_high = high ? v->peak_reserved + high + d->nccl_high : 0;
         if (high && d->inside.searched)

@@ -143,7 +143,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
         const plim_live_device *d = &r.devices[i];
         plim_assert(d->total == PLIM_LIVE_UNKNOWN || d->used <= d->total);
         (void)d;
-        plim_assert(d->busy == PLIM_LIVE_UNKNOWN || d->busy <= 100);
+        plim_assert(d->busy_percent == PLIM_LIVE_UNKNOWN || d->busy_percent <= 100);
     }
     for (uint32_t i = 0; i < r.n_processes; i++) {
         plim_assert(r.processes[i].device < r.n_devices);
@@ -153,16 +153,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     plim_past *past = plim_past_new(&past_arena);
     for (int i = 0; past && ticks && i < 2; i++)
         plim_past_add(past, &r, ticks, i * 1000);
+    plim_reading_assign(&r);
     plim_live_look look = {.source = "nvml", .where = "here"};
     plim_live_view v = {.devices = r.devices,
                         .n_devices = r.n_devices,
                         .processes = r.processes,
                         .n_processes = r.n_processes,
-                        .looks = &look,
-                        .n_looks = 1,
+                        .looked = &look,
+                        .n_looked = 1,
                         .notes = r.notes,
                         .n_notes = r.n_notes,
-                        .driver = r.driver,
+                        .nvidia_driver = r.driver,
                         .cuda = r.cuda};
     for (int form = 0; form < PLIM_LIVE_FORM_COUNT; form++) {
         size_t printed = 0;

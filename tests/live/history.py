@@ -16,10 +16,14 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest
 
 from machines import write_root
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "python"))
+from rows import Rows  # noqa: E402
+
 USED, GROW = 13958643712, 104857600  # of scenarios/growing.txt, as are these
 MEMORY = 11811160064
 PREDICTED = 6 << 30  # of roots/host.txt
@@ -28,6 +32,7 @@ PREDICTED = 6 << 30  # of roots/host.txt
 class Machine:
     def __init__(self, program, libraries, folder):
         self.program, self.folder = program, folder
+        self.rows = Rows(unittest.TestCase())
         self.env = dict(os.environ, PLIMSOLL_SCENARIO=str(HERE / "scenarios/growing.txt"),
                         PLIMSOLL_NVML=f"{libraries}/nvml-550.so", PLIMSOLL_ROOT=".",
                         LC_ALL="C", NO_COLOR="1", COLUMNS="100", TZ="UTC")
@@ -44,7 +49,9 @@ class Machine:
     def history(self, *args):
         code, out, err = self.run("--history", *args, "--json")
         assert code == 0, err
-        return json.loads(out)
+        answer = json.loads(out)
+        self.rows.walk(answer)
+        return answer
 
 
 def check_answer(m):
@@ -471,6 +478,7 @@ def main():
                       check_damaged, check_circles, check_memory, check_tables, check_pipe, check_killed,
                       check_started_at_once, check_read_only, check_keep, check_full):
             check(m)
+        assert not m.rows.unseen({"history"}), m.rows.unseen({"history"})
     print("the log says what was read")
     return 0
 

@@ -10,6 +10,7 @@ import unittest
 import plimsoll
 from plimsoll import _ask, _records, _results
 from program import DATA, program
+from rows import Rows
 
 OOM = ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 23.64 "
        "GiB of which 10.00 MiB is free. Of the allocated memory 22.00 GiB is allocated by PyTorch, and 1.00 GiB is "
@@ -279,49 +280,21 @@ class Records(unittest.TestCase):
 
     def test_every_figure(self):
         """The members of each answer are the rows of src/answers, in their order, and each row is in some answer."""
-        folder = pathlib.Path(__file__).resolve().parents[2] / "tools"
-        sys.path.insert(0, str(folder))
-        try:
-            import figures
-        finally:
-            sys.path.remove(str(folder))
-        reports = {o.schema: o for o in figures.OBJECTS.values() if o.schema}
-        seen, answers = set(), [ask().to_dict() for ask, _ in ASKED]
-        answers.append(plimsoll.diff("mlp", SNAPSHOTS / "train-2.13.pickle", batch=8).to_dict())
-        answers.append(plimsoll.diff("mlp", "mlp", batch=8).to_dict())
-        answers.append(plimsoll.compare("resnet18", torch="2.99").to_dict())
-        answers.append(plimsoll.estimate("gpt2", seq=64, dp=2, strategy="fsdp2", rank="all", gpu="t4").to_dict())
-        answers.append(plimsoll.estimate("gpt2", seq=64, quant="nf4", lora="r=8").to_dict())
-        answers.append(plimsoll.replay(plimsoll.tape("mlp", batch=8), vram="1MiB", torch="2.99").to_dict())
-        answers += [plimsoll.replay(path).to_dict() for path in (
-            SNAPSHOTS / "oom-2.13.pickle", TRACES / "cuda.json", TRACES / "cpu.json")]
-        answers.append(plimsoll.oom(OOM + " Process 4210 has 6.20 GiB memory in use.").to_dict())
-
-        def walk(o, data):
-            rows = [f for f in o.figures if f.in_data]
-            keys = [f.key for f in rows]
-            self.assertEqual([k for k in data if k != "schema"], [k for k in keys if k in data], o.name)
-            for f in rows:
-                if f.key not in data:
-                    self.assertTrue(f.only, f"{o.name}.{f.key}")
-                    continue
-                seen.add((o.name, f.key))
-                value = data[f.key]
-                if value is None:
-                    self.assertTrue(f.optional, f"{o.name}.{f.key}")
-                elif f.of:
-                    for x in value if f.what == "ROWS" else [value]:
-                        walk(figures.OBJECTS[f.of], x)
-
-        for data in answers:
-            if data["schema"] in reports:
-                walk(reports[data["schema"]], data)
-        lists = figures.statements((folder.parent / "src/registry/registries.def").read_text(encoding="utf-8"))
-        for _, (_, (name,), (rows,), *_) in lists:
-            for row in _ask._listing(name, _records.Record, None).to_dict()[name]:
-                walk(figures.OBJECTS[rows], row)
-        every = {(o.name, f.key) for o in figures.OBJECTS.values() for f in o.figures if f.in_data}
-        self.assertEqual(sorted(every - seen), [])
+        rows = Rows(self)
+        for ask, _ in ASKED:
+            rows.walk(ask().to_dict())
+        rows.walk(plimsoll.diff("mlp", SNAPSHOTS / "train-2.13.pickle", batch=8).to_dict())
+        rows.walk(plimsoll.diff("mlp", "mlp", batch=8).to_dict())
+        rows.walk(plimsoll.compare("resnet18", torch="2.99").to_dict())
+        rows.walk(plimsoll.estimate("gpt2", seq=64, dp=2, strategy="fsdp2", rank="all", gpu="t4").to_dict())
+        rows.walk(plimsoll.estimate("gpt2", seq=64, quant="nf4", lora="r=8").to_dict())
+        rows.walk(plimsoll.replay(plimsoll.tape("mlp", batch=8), vram="1MiB", torch="2.99").to_dict())
+        for path in SNAPSHOTS / "oom-2.13.pickle", TRACES / "cuda.json", TRACES / "cpu.json":
+            rows.walk(plimsoll.replay(path).to_dict())
+        rows.walk(plimsoll.oom(OOM + " Process 4210 has 6.20 GiB memory in use.").to_dict())
+        rows.walk_lists()
+        elsewhere = {"run", "record", "top", "history"}  # test_run.py, test_top.py, tests/record, tests/live
+        self.assertEqual(rows.unseen(rows.files - elsewhere), [])
 
     def test_attributes(self):
         gpu = plimsoll.gpus("rtx4090")[0]

@@ -16,6 +16,7 @@ from unittest import mock
 import plimsoll
 from plimsoll import _records, _run
 from program import program
+from rows import Rows
 import test_answers
 
 SCRIPT = """\
@@ -25,6 +26,28 @@ model = torch.nn.Linear(1024, 4096).cuda()
 x = torch.zeros(int(sys.argv[1]), 1024, device="cuda")
 model(x).sum().backward()
 print("rows", *sys.argv[1:])
+"""
+# Memory runs out, and later grows from step to step.
+LEAK = """\
+import torch
+kept = []
+try:
+    torch.zeros(2**36, device="cuda")
+except torch.OutOfMemoryError:
+    pass
+model = torch.nn.Linear(256, 256).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(8):
+    kept.append(model(torch.zeros(64, 256, device="cuda")))
+    kept[-1].sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+float(model.weight.sum().item())
+"""
+RANKED = """\
+import torch
+torch.distributed.init_process_group("nccl")
+torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8).cuda())
 """
 WEIGHTS = 4 * (1024 * 4096 + 4096)
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -113,19 +136,28 @@ class OnThePretendGpu(unittest.TestCase):
         self.assertEqual(answer.oom_line, f"{self.script}:5")
 
     def test_declared(self):
+        """Each row of run.def is a member of some answer, and each member is declared."""
+        leak = pathlib.Path(self.folder, "leak.py")
+        leak.write_text(LEAK)
+        ranked = pathlib.Path(self.folder, "ranked.py")
+        ranked.write_text(RANKED)
         answers = [run(self.script, "64", gpu=["t4", "a100"])[0], run(self.script, "64", gpu="2xt4")[0],
-                   run(self.script, str(2**20), gpu="t4")[0]]
-        often = set(typing.get_type_hints(_records.RunReport)) - {"rank", "world", "nccl_low", "nccl_high", "device"}
+                   run(self.script, str(2**20), gpu="t4")[0], run(leak, gpu="t4")[0],
+                   run(ranked, gpu="t4", world=2, rank="all")[0]]
+        rows = Rows(self)
         for answer in answers:
+            for line in answer.json().splitlines():
+                rows.walk(json.loads(line))
             for report in answer.processes:
-                data = {k: v for k, v in report.to_dict().items() if k != "schema"}
-                self.assertLessEqual(often, set(data))
-                for key, value in data.items():
+                for key, value in report.to_dict().items():
                     test_answers.Records().compare(typing.get_type_hints(_records.RunReport)[key], value, key)
+        self.assertEqual(rows.unseen({"run"}), [])
         self.assertEqual([card.gpu for card in answers[0].cards], ["NVIDIA T4", "NVIDIA A100 SXM4 80GB"])
         self.assertEqual([report.device for report in answers[1].processes], [0, 1])
+        self.assertEqual({report.schema for answer in answers for report in answer.processes}, {"plimsoll/run/1"})
         self.assertEqual(answers[1].json().count("\n"), 1)
         self.assertEqual(json.loads(answers[1].json())["schema"], "plimsoll/machine/1")
+        self.assertEqual(sorted(report.rank for report in answers[4].processes), [0, 1])
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from unittest import mock
 import plimsoll
 from plimsoll import _records
 from program import program
+from rows import Rows
 import test_answers
 
 LIVE = pathlib.Path(__file__).resolve().parent.parent / "live"
@@ -51,11 +52,15 @@ class Top(unittest.TestCase):
         self.assertIsNone(plimsoll.top().devices[0].processes[0].growth_per_s)
 
     def test_declared(self):
-        """Each member of the JSON is declared, and is what it is declared to be."""
+        """Each member of the JSON is declared, and is what it is declared to be; each row of top.def is one."""
+        rows = Rows(self)
         for scenario, root in (("r550", "host"), ("growing", "host"), ("mig", "host"), ("lost", "host"), ("container", "container")):
             with self.subTest(scenario):
                 self.machine(scenario, root)
-                test_answers.Records().members(_records.TopReport, plimsoll.top(ticks=2, interval=0.1).to_dict(), scenario)
+                data = plimsoll.top(ticks=2, interval=0.1).to_dict()
+                test_answers.Records().members(_records.TopReport, data, scenario)
+                rows.walk(data)
+        self.assertEqual(rows.unseen({"top"}), [])
 
     def test_none(self):
         self.machine("no_gpu", "empty")

@@ -16,6 +16,10 @@ import struct
 import subprocess
 import sys
 import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "python"))
+from rows import Rows  # noqa: E402
 
 MIB = 1 << 20
 CHUNK = 1 << 16
@@ -34,6 +38,7 @@ class Bench:
         self.environment = dict(os.environ, LD_LIBRARY_PATH=stubs, PLIMSOLL_RUN_GPU="rtx4090", TMPDIR=folder)
         self.environment.pop("LD_PRELOAD", None)
         self.file = os.path.join(folder, "file.plrec")
+        self.rows = Rows(unittest.TestCase())
 
     def run(self, *command, **more):
         return subprocess.run(command, capture_output=True, text=True, env=dict(self.environment, **more), timeout=600)
@@ -45,7 +50,9 @@ class Bench:
 
     def replay(self):
         out = self.run(self.plimsoll, "replay", "--json", self.file)
-        return json.loads(out.stdout)
+        report = json.loads(out.stdout)
+        self.rows.walk(report)
+        return report
 
 
 def words(text):
@@ -257,6 +264,7 @@ def main(plimsoll, stubs, program):
         for check in (check_ways, check_graphs, check_shared, check_failure, check_processes, check_endings, check_full, check_threads, check_python, check_next, check_damage):
             check(b)
         check_command(b)
+        expect("figures that no report had", b.rows.unseen({"record"}), [])
     return 1 if bad else 0
 
 

@@ -51,9 +51,9 @@ static void test_growth(void **state)
         plim_past_add(past, &r, &ticks[i].ticks, ticks[i].ms);
         const plim_live_process *p = r.processes;
         CHECK(ticks[i].why, p->peak == ticks[i].peak * GB);
-        CHECK(ticks[i].why, same_real(p->growth, ticks[i].growth));
-        CHECK(ticks[i].why, same_real(p->full_in, ticks[i].full_in));
-        CHECK(ticks[i].why, same_real(p->cpu, ticks[i].cpu));
+        CHECK(ticks[i].why, same_real(p->growth_per_s, ticks[i].growth));
+        CHECK(ticks[i].why, same_real(p->full_in_s, ticks[i].full_in));
+        CHECK(ticks[i].why, same_real(p->cpu_percent, ticks[i].cpu));
         plim_arena_free(&a);
     }
     uint64_t used[8], busy[8];
@@ -74,7 +74,7 @@ static void test_unknown_memory(void **state)
         r.processes->memory = none;
         plim_past_add(past, &r, &none, i * 1000);
         CHECK("unknown has no peak and no growth",
-              r.processes->peak == none && isnan(r.processes->growth));
+              r.processes->peak == none && isnan(r.processes->growth_per_s));
     }
     plim_arena_free(&a);
     plim_arena_free(&keep);

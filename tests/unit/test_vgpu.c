@@ -473,9 +473,10 @@ static void test_report(void **state)
     CHECK_STR("its op", r->peak_op, "fc");
     CHECK_STR("its line", r->peak_line, "net.py:9");
     CHECK_STR("who holds most", r->lines[0].line, "net.py:7");
-    CHECK("how much", r->lines[0].live == 7ull * 9437184);
-    CHECK("as one group", r->tensors[0].count == 7 && r->tensors[0].rank == 4 &&
-                              r->tensors[0].bytes == 66060288 && r->tensors[0].line == 0);
+    CHECK("how much", r->lines[0].live_at_peak == 7ull * 9437184);
+    CHECK("as one group", r->lines[0].n_tensors == 1 && r->lines[0].tensors[0].count == 7 &&
+                              r->lines[0].tensors[0].rank == 4 &&
+                              r->lines[0].tensors[0].bytes == 66060288);
     CHECK("of parameters", r->category[PLIM_CAT_PARAMETER] == 66060288);
     CHECK("what phases suggest", r->category[PLIM_CAT_ACTIVATION] == 100);
     CHECK("one caveat, twice", r->n_caveats == 1 && r->caveats[0].count == 2);
@@ -624,8 +625,7 @@ static void test_alone(void **state)
                             .fits = PLIM_VGPU_FITS_NO,
                             .peaks_known = true,
                             .peak_reserved = 20 * MIB,
-                            .oom_line = line,
-                            .growth_step = -1};
+                            .oom_line = line};
     assert_int_equal(plim_vgpu_alone(d, &v, NULL), PLIM_OK);
     line[0] = 'b'; /* it was copied */
     assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
@@ -720,7 +720,7 @@ static void test_attempts(void **state)
     CHECK("the peak of the other", r->peak_allocated == 300 * MIB && r->peak_step == 1);
     CHECK("and its phases", r->phases[r->n_phases - 1].peak_allocated >= 300 * MIB &&
                                 r->phases[r->n_phases - 1].step == 1);
-    CHECK("live then", r->lines[0].live == 300 * MIB);
+    CHECK("live then", r->lines[0].live_at_peak == 300 * MIB);
     plim_vgpu_report_free(r);
     plim_vgpu_ended(d, PLIM_VGPU_END_ERROR, NULL);
     assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
@@ -737,7 +737,8 @@ static void check_groups(plim_vgpu *d, plim_vgpu_by by, const char *want)
     assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
     for (uint32_t i = 0; i < r->n_lines; i++)
         snprintf(have + strlen(have), sizeof have - strlen(have), "%s %llu/%llu; ",
-                 r->lines[i].line, r->lines[i].live / MIB, r->lines[i].requested / MIB);
+                 r->lines[i].line, r->lines[i].live_at_peak / MIB,
+                 r->lines[i].requested / MIB);
     CHECK_STR("groups", have, want);
     CHECK("as asked for", r->by == by);
     plim_vgpu_report_free(r);
@@ -1106,7 +1107,7 @@ static void test_growth(void **state)
             CHECK(cases[i].why, (uint64_t)r->cards[0].growth_step ==
                                     ran + (free_bytes + held - peak) / rate);
         }
-        CHECK(cases[i].why, r->n_growth || r->cards[0].growth_step < 0);
+        CHECK(cases[i].why, r->n_growth || !r->cards[0].growth_step);
         plim_vgpu_report_free(r);
         plim_vgpu_close(d);
     }

@@ -129,9 +129,9 @@ class Growing(ctypes.Structure):
 class Verdict(ctypes.Structure):
     c_type = "plim_vgpu_verdict"
     _fields_ = [("gpu", c_str), ("gpu_bytes", c_u64), ("fits", c_int),
-                ("peaks_known", ctypes.c_bool), ("peak_allocated", c_u64),
-                ("peak_reserved", c_u64), ("device_low", c_u64), ("device_high", c_u64),
-                ("oom_line", c_str), ("oom_text", c_str), ("growth_step", ctypes.c_int64)]
+                ("peak_allocated", c_u64), ("peak_reserved", c_u64), ("device_low", c_u64),
+                ("device_high", c_u64), ("oom_line", c_str), ("oom_text", c_str),
+                ("growth_step", ctypes.c_int64), ("peaks_known", ctypes.c_bool)]
 
 
 class Style(ctypes.Structure):

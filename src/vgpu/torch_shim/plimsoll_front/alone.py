@@ -111,8 +111,7 @@ class Alone:
 
 def verdict(row):
     """A row of a report's "cards"."""
-    growth = row["growth_step"]
     return Verdict(text(row["gpu"]), row["gpu_bytes"], FITS.get(row["fits"], Fits.UNKNOWN),
-                   row["peak_allocated"] is not None, row["peak_allocated"] or 0,
-                   row["peak_reserved"] or 0, row["device_low"] or 0, row["device_high"] or 0,
-                   text(row["oom_line"]), text(row["oom_text"]), -1 if growth is None else growth)
+                   row["peak_allocated"] or 0, row["peak_reserved"] or 0, row["device_low"] or 0,
+                   row["device_high"] or 0, text(row["oom_line"]), text(row["oom_text"]),
+                   row["growth_step"] or 0, row["peak_allocated"] is not None)
