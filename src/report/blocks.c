@@ -114,6 +114,12 @@ void plim_heading(plim_page *p, plim_paint paint, const char *title)
     plim_say_as(p, paint, "%s", title);
 }
 
+void plim_heading_apart(plim_page *p, const char *title)
+{
+    plim_apart(p);
+    plim_heading(p, PLIM_PAINT_PLAIN, title);
+}
+
 void plim_paragraph(plim_page *p, plim_paint paint, const char *text, uint32_t indent)
 {
     if (!text || !*text)
@@ -184,8 +190,7 @@ void plim_table_titled(plim_page *p, const char *title, plim_rows rows)
     if (!all)
         return;
     rows.n = PLIM_MIN(all, (uint64_t)p->style.top);
-    plim_apart(p);
-    plim_heading(p, PLIM_PAINT_PLAIN, title);
+    plim_heading_apart(p, title);
     if (rows.n < all)
         plim_say(p, "(%" PRIu64 " of %" PRIu64 ")", rows.n, all);
     plim_table(p, rows, 2);
@@ -252,6 +257,12 @@ void plim_data(plim_page *p, const char *schema, const plim_column *figures, con
                               .figures = figures,
                               .of = of,
                               .own = rows});
+}
+
+void plim_list(plim_page *p, const char *schema, const char *name, plim_rows rows)
+{
+    add_block(p, (plim_block){
+                     .kind = PLIM_BLOCK_DATA, .schema = schema, .list = name, .rows = rows});
 }
 
 void plim_sheet(plim_page *p, plim_rows rows)

@@ -68,7 +68,7 @@ typedef struct plim_block {
     uint64_t whole;             /* of bars */
     plim_rows rows;             /* a table or sheet */
     const plim_column *figures; /* data: the members of the object `of` */
-    const char *schema;
+    const char *schema, *list; /* list: the name of the one list, which is `rows`; else NULL */
     const plim_rows *own;
     plim_report_fn draw; /* a chart or picture of the object `of` */
     const void *of;
@@ -100,6 +100,7 @@ static inline const char *plim_dot(const plim_page *p)
 }
 /* Pieces that are added follow the title. */
 void plim_heading(plim_page *p, plim_paint paint, const char *title);
+void plim_heading_apart(plim_page *p, const char *title); /* unpainted */
 
 /* Adds to the line or heading; what it says is cleaned. */
 void plim_say(plim_page *p, const char *fmt, ...) PLIM_PRINTF(2, 3);
@@ -143,6 +144,8 @@ void plim_value_text(plim_page *p, const char *name, const char *value);
 /* `own`: rows in place of those in the struct, as in plim_figures_json; n_own of them. */
 void plim_data(plim_page *p, const char *schema, const plim_column *figures, const void *of,
                const plim_rows *own, size_t n_own);
+/* An object with one list, under its name. */
+void plim_list(plim_page *p, const char *schema, const char *name, plim_rows rows);
 void plim_sheet(plim_page *p, plim_rows rows);
 void plim_picture(plim_page *p, plim_report_fn draw, const void *of);
 

@@ -20,7 +20,10 @@ plim_status plim_render_json(plim_page *p, plim_err *err)
         plim_jw_array(&w);
     for (; b; b = find_kind(b->next, PLIM_BLOCK_DATA)) {
         plim_report_json_begin(&w, b->schema, NULL);
-        plim_figures_json(&w, b->figures, b->of, b->own);
+        if (b->list)
+            plim_rows_json(&w, b->list, &b->rows);
+        else
+            plim_figures_json(&w, b->figures, b->of, b->own);
         plim_jw_end(&w);
     }
     if (several)

@@ -14,18 +14,24 @@ static bool is_within(plim_str s, size_t i)
     return i && i + 1 < s.n && is_letter(s.p[i - 1]) && is_letter(s.p[i + 1]);
 }
 
+/* The character that makes the beginning of a line a heading, or an item of a list, as in "- ", "1. "; else the
+ * length. */
+static size_t find_marker(plim_str s)
+{
+    size_t i = 0;
+    while (i < s.n && s.p[i] >= '0' && s.p[i] <= '9')
+        i++;
+    bool marks = i < s.n && strchr(i ? ".)" : "-+#", s.p[i]);
+    return marks && (i + 1 == s.n || s.p[i + 1] == ' ') ? i : s.n;
+}
+
 /* Names of files and models come from elsewhere: what Markdown or HTML would read is escaped. */
 static void put_text(plim_page *p, plim_str s, bool starts_line)
 {
-    size_t i = 0;
-    while (starts_line && i < s.n && s.p[i] >= '0' && s.p[i] <= '9') /* "1." begins a list */
-        i++;
-    const size_t digits = i;
-    for (i = 0; i < s.n; i++) {
-        bool mark = strchr("\\`*[]<>|~&#", s.p[i]) || (s.p[i] == '_' && !is_within(s, i)) ||
-                    (starts_line && i == 0 && strchr("-+=", s.p[i])) ||
-                    (digits && i == digits && strchr(".)", s.p[i]));
-        plim_buf_repeat(&p->buf, "\\", mark);
+    const size_t marker = starts_line ? find_marker(s) : s.n;
+    for (size_t i = 0; i < s.n; i++) {
+        bool mark = strchr("\\`*[]<>|~&", s.p[i]) || (s.p[i] == '_' && !is_within(s, i));
+        plim_buf_repeat(&p->buf, "\\", mark || i == marker);
         plim_buf_add(&p->buf, (plim_str){s.p + i, 1});
     }
 }

@@ -87,8 +87,7 @@ static void parting_text(plim_page *p, const plim_diff *d)
 {
     if (!d->parts)
         return;
-    plim_apart(p);
-    plim_heading(p, PLIM_PAINT_PLAIN, "First difference");
+    plim_heading_apart(p, "First difference");
     event_line(p, "  A  ", d->first_a);
     event_line(p, "  B  ", d->first_b);
     if (d->last) {
@@ -101,8 +100,7 @@ static void parting_text(plim_page *p, const plim_diff *d)
 static void causes_text(plim_page *p, const plim_diff *d)
 {
     if (d->n_causes) {
-        plim_apart(p);
-        plim_heading(p, PLIM_PAINT_PLAIN, d->n_causes == 1 ? "Likely cause" : "Likely causes");
+        plim_heading_apart(p, d->n_causes == 1 ? "Likely cause" : "Likely causes");
     } else if (d->parts) {
         plim_paragraph_apart(p, PLIM_PAINT_PLAIN, "The cause is not known.");
     }
@@ -122,8 +120,7 @@ static void peak_tables(plim_page *p, const plim_diff *d)
         plim_table_titled(p, "Lines that differ, at the peak", differing);
         return;
     }
-    plim_apart(p);
-    plim_heading(p, PLIM_PAINT_PLAIN, "At the peak, by category");
+    plim_heading_apart(p, "At the peak, by category");
     plim_table(p, PLIM_FIGURE_ROWS(diff_category, d->categories, d->n_categories), 2);
     plim_table_titled(p, "Modules that differ", differing);
     plim_table_titled(p, "Tensors that differ",

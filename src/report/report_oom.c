@@ -1,4 +1,5 @@
 /* report_oom.c -- an out-of-memory message: its numbers, the causes, what would help. */
+#include "report/blocks.h"
 #include "report/figures.h"
 
 /* A number as the table in text has it: a plim_oom_number to its figures. */
@@ -31,7 +32,7 @@ const char *plim_oom_quantity_name(plim_oom_quantity q)
     return (unsigned)q < PLIM_OOM_QUANTITY_COUNT ? plim_oom_numbers_figures[q].name : "?";
 }
 
-/* ---- text ---------------------------------------------------------------- */
+/* ---- blocks -------------------------------------------------------------- */
 
 /* NULL: the message does not tell. */
 static const plim_oom_number *number_of(const plim_oom_message *m, plim_oom_quantity q)
@@ -75,7 +76,7 @@ static plim_rows number_rows(plim_page *p, const plim_oom_message *m)
     return all;
 }
 
-static void write_head(plim_page *p, const plim_oom_message *m)
+static void add_head(plim_page *p, const plim_oom_message *m)
 {
     static const char *const who[PLIM_OOM_SOURCE_COUNT] = {"PyTorch's allocator",
                                                            "PyTorch with cudaMallocAsync",
@@ -89,81 +90,73 @@ static void write_head(plim_page *p, const plim_oom_message *m)
                                                            "llama.cpp",
                                                            "vLLM",
                                                            "CuPy"};
-    plim_flow f = plim_flow_open(p, " ", 0);
-    plim_page_paint(p, PLIM_PAINT_BOLD);
-    plim_flow_printf(&f, "%s ran out of memory",
-                     (unsigned)m->source < PLIM_OOM_SOURCE_COUNT ? who[m->source] : "?");
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
+    plim_line(p, " ", 0);
+    plim_say_as(p, PLIM_PAINT_BOLD, "%s ran out of memory",
+                (unsigned)m->source < PLIM_OOM_SOURCE_COUNT ? who[m->source] : "?");
     if (m->gpu_known)
-        plim_flow_printf(&f, "on GPU %" PRId64, m->gpu);
+        plim_say(p, "on GPU %" PRId64, m->gpu);
     if (m->torch)
-        plim_flow_printf(&f, "(PyTorch %s)", m->torch);
+        plim_say(p, "(PyTorch %s)", m->torch);
     if (m->messages > 1)
-        plim_flow_printf(&f, "in the last of %s messages", plim_fmt_count(m->messages).s);
-    plim_flow_end(&f);
+        plim_say(p, "in the last of %s messages", plim_fmt_count(m->messages).s);
 }
 
 /* The cards with this much memory, a few of them. */
-static void write_cards(plim_page *p, const plim_oom_message *m)
+static void add_cards(plim_page *p, const plim_oom_message *m)
 {
     enum { CARDS_SHOWN = 4 };
-    plim_flow f = plim_flow_open(p, " ", 0);
     if (!m->n_cards)
         return;
-    plim_flow_printf(&f, "Cards with this memory:");
+    plim_apart(p);
+    plim_line(p, " ", 0);
+    plim_say(p, "Cards with this memory:");
     for (uint32_t i = 0; i < m->n_cards && i < CARDS_SHOWN; i++)
-        plim_flow_printf(&f, "%s%s", plim_report_card(m->cards[i]),
-                         i + 1 < m->n_cards ? "," : "");
+        plim_say(p, "%s%s", plim_report_card(m->cards[i]), i + 1 < m->n_cards ? "," : "");
     if (m->n_cards > CARDS_SHOWN)
-        plim_flow_printf(&f, "and %" PRIu32 " more", m->n_cards - CARDS_SHOWN);
-    plim_flow_end(&f);
+        plim_say(p, "and %" PRIu32 " more", m->n_cards - CARDS_SHOWN);
 }
 
-static void write_quiet(plim_page *p, const plim_oom_message *m)
+static void add_values(plim_page *p, const plim_oom_message *m)
 {
+    p->has_quiet = true;
     for (int q = 0; q < PLIM_OOM_QUANTITY_COUNT; q++)
         if (number_of(m, (plim_oom_quantity)q))
-            plim_buf_printf(&p->buf, "%s %" PRIu64 "\n", plim_oom_numbers_figures[q].name,
-                            m->numbers[q]->bytes);
+            plim_value_u64(p, plim_oom_numbers_figures[q].name, m->numbers[q]->bytes);
 }
 
-static plim_status oom_text(plim_page *p, const void *subject, plim_err *err)
+static void add_help(plim_page *p, const plim_oom_message *m)
 {
-    const plim_oom_message *m = subject;
-    if (p->style.quiet) {
-        write_quiet(p, m);
-        return PLIM_OK;
-    }
-    const plim_rows rows = number_rows(p, m);
-    write_head(p, m);
-    if (rows.n) {
-        plim_status st = plim_rows_text(p, &rows, 2, err);
-        if (st)
-            return st;
-        plim_page_puts(p, m->n_cards ? "\n" : "");
-        write_cards(p, m);
-    }
-    plim_page_puts(p, m->n_causes ? "\nCause\n" : "");
+    if (m->n_causes)
+        plim_heading_apart(p, "Cause");
     for (uint32_t i = 0; i < m->n_causes; i++)
-        plim_page_wrap(p, m->causes[i], 2);
-    plim_page_puts(p, m->n_remedies ? "\nWhat helps\n" : "");
+        plim_paragraph(p, PLIM_PAINT_PLAIN, m->causes[i], 2);
+    if (m->n_remedies)
+        plim_heading_apart(p, "What helps");
     for (uint32_t i = 0; i < m->n_remedies; i++) {
-        plim_page_wrap(p, m->remedies[i]->text, 2);
-        if (m->remedies[i]->command)
-            plim_page_wrap(p, m->remedies[i]->command, 6);
+        plim_paragraph(p, PLIM_PAINT_PLAIN, m->remedies[i]->text, 2);
+        plim_paragraph(p, PLIM_PAINT_PLAIN, m->remedies[i]->command, 6);
     }
-    return PLIM_OK;
 }
 
-static plim_status oom_json(plim_page *p, const void *subject, plim_err *err)
+static plim_status oom_build(plim_page *p, const void *subject, plim_err *err)
 {
     (void)err;
-    return plim_report_json(p, "plimsoll/oom/1", plim_oom_message_figures, subject, NULL);
+    const plim_oom_message *m = subject;
+    const plim_rows rows = number_rows(p, m);
+    add_values(p, m);
+    add_head(p, m);
+    if (rows.n) {
+        plim_table(p, rows, 2);
+        add_cards(p, m);
+    }
+    add_help(p, m);
+    plim_data(p, "plimsoll/oom/1", plim_oom_message_figures, m, NULL, 0);
+    return PLIM_OK;
 }
 
 plim_status plim_oom_print(const plim_oom_message *m, plim_render how, const plim_style *st,
                            plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {.name = "oom", .text = oom_text, .json = oom_json};
+    static const plim_report report = {.name = "oom", .build = oom_build};
     return plim_report_print(&report, m, how, st, put, ud, err);
 }

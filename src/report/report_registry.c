@@ -1,4 +1,5 @@
 /* report_registry.c -- reports of the lists of what plimsoll knows. */
+#include "report/blocks.h"
 #include "report/figures.h"
 
 #include "answers/registry.def"
@@ -78,69 +79,49 @@ static plim_rows registry_rows(plim_page *p, const registry_ask *ask)
     return rows;
 }
 
-static void gpu_notes(plim_page *p)
+/* Names, for scripts and completion. */
+static void add_names(plim_page *p, const plim_rows *r)
 {
-    plim_page_puts(p, "\n");
-    plim_page_paint(p, PLIM_PAINT_DIM);
-    plim_page_wrap(p,
-                   "~ estimated from the marketed size, not reported by a driver; fp16, bf16: "
-                   "dense TFLOPS; cc: compute capability",
-                   0);
-    plim_page_wrap(p, p->unknowns ? "- unknown" : "", 0);
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
+    p->has_quiet = true;
+    for (uint64_t i = 0; i < r->n; i++)
+        plim_value_text(p, plim_column_cell(&r->columns[0], plim_rows_at(r, i)).text, "");
 }
 
-static plim_status registry_text(plim_page *p, const void *subject, plim_err *err)
+static void add_rows(plim_page *p, const registry_ask *ask, const plim_rows *r)
 {
-    const registry_ask *ask = subject;
-    plim_rows r = registry_rows(p, ask);
-    if (p->style.quiet) { /* names, for scripts and completion */
-        for (uint64_t i = 0; i < r.n; i++) {
-            plim_cell c = plim_column_cell(&r.columns[0], plim_rows_at(&r, i));
-            plim_buf_add(&p->buf, plim_page_clean(p, c.text));
-            plim_page_puts(p, "\n");
-        }
-        return PLIM_OK;
+    if (!r->n && ask->filter) {
+        plim_line(p, " ", 0);
+        plim_say(p, "none of the %" PRIu32 " %s matches", plim_registry_count(ask->reg),
+                 registry_lists[ask->reg].name);
+        plim_say(p, "'%s'", ask->filter);
+        return;
     }
-    if (!r.n && ask->filter) {
-        plim_flow f = plim_flow_open(p, " ", 0);
-        plim_flow_printf(&f, "none of the %" PRIu32 " %s matches",
-                         plim_registry_count(ask->reg), registry_lists[ask->reg].name);
-        plim_flow_printf(&f, "'%s'", ask->filter);
-        plim_flow_end(&f);
-        return PLIM_OK;
-    }
-    plim_status st = plim_rows_text(p, &r, 0, err);
-    if (!st && ask->reg == PLIM_REG_GPUS)
-        gpu_notes(p);
-    else if (!st)
-        plim_report_unknowns(p);
-    return st;
+    plim_table(p, *r, 0);
+    if (ask->reg == PLIM_REG_GPUS)
+        plim_paragraph_apart(
+            p, PLIM_PAINT_DIM,
+            "~ estimated from the marketed size, not reported by a driver; fp16, bf16: "
+            "dense TFLOPS; cc: compute capability");
+    plim_if_unknown(p, "- unknown");
 }
 
-static plim_status registry_json(plim_page *p, const void *subject, plim_err *err)
+static plim_status registry_build(plim_page *p, const void *subject, plim_err *err)
 {
     (void)err;
     const registry_ask *ask = subject;
+    const struct registry_list *list = &registry_lists[ask->reg];
     plim_rows r = registry_rows(p, ask);
-    plim_jw w;
-    plim_report_json_open(&w, p, registry_lists[ask->reg].schema, NULL);
-    plim_rows_json(&w, registry_lists[ask->reg].name, &r);
-    plim_report_json_close(&w);
+    add_names(p, &r);
+    add_rows(p, ask, &r);
+    plim_list(p, list->schema, list->name, r);
+    plim_sheet(p, r);
     return PLIM_OK;
-}
-
-static plim_status registry_csv(plim_page *p, const void *subject, plim_err *err)
-{
-    plim_rows r = registry_rows(p, subject);
-    return plim_rows_csv(p, &r, err);
 }
 
 plim_status plim_registry_print(plim_registry reg, const char *filter, plim_render how,
                                 const plim_style *st, plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {
-        .name = "registry", .text = registry_text, .json = registry_json, .csv = registry_csv};
+    static const plim_report report = {.name = "registry", .build = registry_build};
     const registry_ask ask = {reg, filter};
     if ((size_t)reg >= PLIM_REG_COUNT)
         return plim_fail(err, PLIM_EUSAGE, 0, "registry %d is not in 0..%d", (int)reg,

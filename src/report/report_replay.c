@@ -1,4 +1,5 @@
 /* report_replay.c -- the statistics of a replay, in the style of torch.cuda.memory_summary. */
+#include "report/blocks.h"
 #include "report/figures.h"
 
 /* A statistic as the table in text has it: a plim_stat to its figures. */
@@ -34,7 +35,7 @@ static plim_rows stat_rows(const plim_replay *r, stat_row rows[STAT_ROWS])
     return all;
 }
 
-/* ---- text ---------------------------------------------------------------- */
+/* ---- blocks -------------------------------------------------------------- */
 
 /* Keeps the n marks with the highest peaks, of equal ones the first, in the order of the tape. */
 static plim_status keep_highest(plim_page *p, plim_rows *marks, uint64_t n, plim_err *err)
@@ -68,13 +69,13 @@ static plim_status replay_marks(plim_page *p, const plim_replay *r, plim_err *er
         plim_status st = keep_highest(p, &marks, top, err);
         if (st)
             return st;
-        plim_buf_printf(&p->buf,
-                        "\nMarks with the highest peaks (%" PRIu64 " of %" PRIu32 ")\n",
-                        marks.n, r->n_marks);
+        plim_heading_apart(p, "Marks with the highest peaks");
+        plim_say(p, "(%" PRIu64 " of %" PRIu32 ")", marks.n, r->n_marks);
     } else {
-        plim_page_puts(p, "\nMarks\n");
+        plim_heading_apart(p, "Marks");
     }
-    return plim_rows_text(p, &marks, 2, err);
+    plim_table(p, marks, 2);
+    return PLIM_OK;
 }
 
 static void replay_counts(plim_page *p, const plim_replay *r)
@@ -86,48 +87,43 @@ static void replay_counts(plim_page *p, const plim_replay *r)
                   {"device frees", r->num_device_free},
                   {"retries", r->num_alloc_retries},
                   {"out of memory", r->num_ooms}};
-    plim_flow f = plim_flow_open(p, plim_page_glyph(p, " \xc2\xb7 ", " | "), 0);
-    plim_page_puts(p, "\n");
+    plim_apart(p);
+    plim_line(p, plim_dot(p), 0);
     for (size_t i = 0; i < PLIM_COUNT(counts); i++)
-        plim_flow_printf(&f, "%s %s", counts[i].name, plim_fmt_count(counts[i].n).s);
-    plim_flow_end(&f);
+        plim_say(p, "%s %s", counts[i].name, plim_fmt_count(counts[i].n).s);
 }
 
-static void replay_oom(plim_page *p, const plim_replay *r)
+static void replay_oom(plim_page *p, const char *what, uint64_t at, const char *text)
 {
-    plim_page_puts(p, "\n");
-    plim_page_paint(p, PLIM_PAINT_BAD);
-    plim_buf_printf(&p->buf, "Out of memory at event %s\n", plim_fmt_count(r->oom_event).s);
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
-    plim_page_wrap(p, r->oom_text, 0);
+    plim_apart(p);
+    plim_heading(p, PLIM_PAINT_BAD, "Out of memory at");
+    plim_say_as(p, PLIM_PAINT_BAD, "%s %s", what, plim_fmt_count(at).s);
+    plim_paragraph(p, PLIM_PAINT_PLAIN, text, 0);
 }
 
 static void free_line(plim_page *p, const char *pool, const plim_free_blocks *b)
 {
     bool si = p->style.si;
-    plim_flow f = plim_flow_open(p, " ", 0);
-    plim_flow_printf(&f, "%s pool: %s free in segments", pool, plim_fmt_bytes(b->bytes, si).s);
+    plim_line(p, " ", 0);
+    plim_say(p, "%s pool: %s free in segments", pool, plim_fmt_bytes(b->bytes, si).s);
     if (b->blocks)
-        plim_flow_printf(&f, "in %s %s, the largest %s", plim_fmt_count(b->blocks).s,
-                         b->blocks == 1 ? "piece" : "pieces",
-                         plim_fmt_bytes(b->largest, si).s);
-    plim_flow_end(&f);
+        plim_say(p, "in %s %s, the largest %s", plim_fmt_count(b->blocks).s,
+                 b->blocks == 1 ? "piece" : "pieces", plim_fmt_bytes(b->largest, si).s);
 }
 
 /* What was free when the first allocation failed. */
 static void replay_free_blocks(plim_page *p, const plim_free_at_failure *o)
 {
     bool si = p->style.si;
-    plim_flow f = plim_flow_open(p, " ", 0);
-    plim_page_puts(p, "\n");
-    plim_flow_printf(&f, "Requested: %s;", plim_fmt_bytes(o->requested, si).s);
-    plim_flow_printf(&f, "free on the card: %s", plim_fmt_bytes(o->device, si).s);
-    plim_flow_end(&f);
+    plim_apart(p);
+    plim_line(p, " ", 0);
+    plim_say(p, "Requested: %s;", plim_fmt_bytes(o->requested, si).s);
+    plim_say(p, "free on the card: %s", plim_fmt_bytes(o->device, si).s);
     free_line(p, "Large", &o->large);
     free_line(p, "Small", &o->small);
     if (!o->expandable_known)
         return;
-    plim_page_wrap(p,
+    plim_paragraph(p, PLIM_PAINT_PLAIN,
                    !o->expandable_serves ? "With expandable_segments:True it fails too."
                    : o->expandable_oom
                        ? "With expandable_segments:True it succeeds, and a later one fails."
@@ -137,105 +133,113 @@ static void replay_free_blocks(plim_page *p, const plim_free_at_failure *o)
 
 static void replay_quiet(plim_page *p, const stat_row *rows, uint64_t n)
 {
-    for (uint64_t i = 0; i < n; i++)
-        plim_buf_printf(&p->buf, "%s.current %" PRIu64 "\n%s.peak %" PRIu64 "\n", rows[i].name,
-                        rows[i].of.current, rows[i].name, rows[i].of.peak);
+    for (uint64_t i = 0; i < n; i++) {
+        plim_value_u64(p, plim_page_format(p, "%s.current", rows[i].name), rows[i].of.current);
+        plim_value_u64(p, plim_page_format(p, "%s.peak", rows[i].name), rows[i].of.peak);
+    }
 }
 
 /* The memory that the allocator can get. */
 static void replay_card(plim_page *p, const plim_replay_card *c)
 {
     bool si = p->style.si;
-    plim_flow f = plim_flow_open(p, " ", 0);
-    plim_flow_printf(&f, "%s for the allocator:",
-                     plim_fmt_bytes(c->bytes - PLIM_MIN(c->context, c->bytes), si).s);
-    plim_flow_printf(&f, "%s of the card", plim_fmt_bytes(c->bytes, si).s);
+    plim_line(p, " ", 0);
+    plim_say(p, "%s for the allocator:",
+             plim_fmt_bytes(c->bytes - PLIM_MIN(c->context, c->bytes), si).s);
+    plim_say(p, "%s of the card", plim_fmt_bytes(c->bytes, si).s);
     if (c->context)
-        plim_flow_printf(&f, "less %s for the CUDA context (upper bound)",
-                         plim_fmt_bytes(c->context, si).s);
+        plim_say(p, "less %s for the CUDA context (upper bound)",
+                 plim_fmt_bytes(c->context, si).s);
     else
-        plim_flow_printf(&f, "(the size of its context is unknown)");
-    plim_flow_end(&f);
+        plim_say(p, "(the size of its context is unknown)");
 }
 
 /* ---- recordings ------------------------------------------------------------ */
 
+/* What the counters of a trace say. */
+static const char *say_counters(plim_page *p, const plim_traced *t)
+{
+    bool si = p->style.si;
+    const plim_trace_counters *c = t->counters;
+    if (t->host)
+        return plim_page_format(p, "Recorded: at most %s allocated; at the end %s.",
+                                plim_fmt_bytes(c->peak_allocated, si).s,
+                                plim_fmt_bytes(c->end_allocated, si).s);
+    return plim_page_format(
+        p,
+        "Recorded: at most %s allocated (%s more reserved then) and "
+        "%s reserved; at the end %s and %s.",
+        plim_fmt_bytes(c->peak_allocated, si).s, plim_fmt_bytes(c->peak_unused, si).s,
+        plim_fmt_bytes(c->peak_reserved, si).s, plim_fmt_bytes(c->end_allocated, si).s,
+        plim_fmt_bytes(c->end_reserved, si).s);
+}
+
 /* What is missing in a trace, and what only it has. */
 static void traced_notes(plim_page *p, const plim_traced *t)
 {
-    bool si = p->style.si;
-    plim_str text;
     if (t->ends_at)
-        plim_buf_printf(&p->buf, "The trace ends early, at byte %" PRIu64 ".\n", t->ends_at);
+        plim_paragraph(
+            p, PLIM_PAINT_PLAIN,
+            plim_page_format(p, "The trace ends early, at byte %" PRIu64 ".", t->ends_at), 0);
     if (!t->requested_known)
-        plim_page_wrap(p,
+        plim_paragraph(p, PLIM_PAINT_PLAIN,
                        "Sizes are those of the allocator's blocks: what was requested is not "
                        "recorded.",
                        0);
-    const plim_trace_counters *c = t->counters;
-    if (!c)
-        return;
-    if (t->host)
-        text = plim_arena_printf(&p->arena, "Recorded: at most %s allocated; at the end %s.",
-                                 plim_fmt_bytes(c->peak_allocated, si).s,
-                                 plim_fmt_bytes(c->end_allocated, si).s);
-    else
-        text = plim_arena_printf(
-            &p->arena,
-            "Recorded: at most %s allocated (%s more reserved then) and "
-            "%s reserved; at the end %s and %s.",
-            plim_fmt_bytes(c->peak_allocated, si).s, plim_fmt_bytes(c->peak_unused, si).s,
-            plim_fmt_bytes(c->peak_reserved, si).s, plim_fmt_bytes(c->end_allocated, si).s,
-            plim_fmt_bytes(c->end_reserved, si).s);
-    if (text.p)
-        plim_page_wrap(p, text.p, 0);
-    p->buf.bad |= !text.p;
+    if (t->counters)
+        plim_paragraph(p, PLIM_PAINT_PLAIN, say_counters(p, t), 0);
 }
 
 /* The file, and how much of the program it covers. */
+static void recorded_line(plim_page *p, const plim_recorded *r)
+{
+    bool si = p->style.si;
+    plim_line(p, " ", 0);
+    plim_say(p, "%s:", r->format);
+    plim_say(p, "%s %s%s", plim_fmt_count(r->actions).s, r->trace ? "event" : "action",
+             r->actions == 1 ? "" : "s");
+    if (r->trace && r->trace->host)
+        plim_say(p, "of the CPU's memory (none of a GPU's)");
+    if (r->devices > 1)
+        plim_say(p, "of GPU %" PRIu32 ", the busiest of %" PRIu32, r->device, r->devices);
+    if (r->trace && r->trace->processes > 1)
+        plim_say(p, "in process %s, the busiest of %" PRIu32, r->trace->process,
+                 r->trace->processes);
+    if (r->from_start)
+        plim_say(p, "from the start of the program on");
+    else if (!r->actions)
+        plim_say(p, "(only the state at the end is recorded)");
+    else if (!r->before_known)
+        plim_say(p, "from a moment on when %s was in use",
+                 plim_fmt_bytes(r->before_bytes, si).s);
+    else if (r->before_blocks)
+        plim_say(p, "from a moment on when %s %s (%s) in use",
+                 plim_fmt_count(r->before_blocks).s,
+                 r->before_blocks == 1 ? "block was" : "blocks were",
+                 plim_fmt_bytes(r->before_bytes, si).s);
+}
+
 static void recorded_head(plim_page *p, const plim_recorded *r)
 {
-    plim_flow f = plim_flow_open(p, " ", 0);
-    bool si = p->style.si;
-    plim_flow_printf(&f, "%s:", r->format);
-    plim_flow_printf(&f, "%s %s%s", plim_fmt_count(r->actions).s,
-                     r->trace ? "event" : "action", r->actions == 1 ? "" : "s");
-    if (r->trace && r->trace->host)
-        plim_flow_printf(&f, "of the CPU's memory (none of a GPU's)");
-    if (r->devices > 1)
-        plim_flow_printf(&f, "of GPU %" PRIu32 ", the busiest of %" PRIu32, r->device,
-                         r->devices);
-    if (r->trace && r->trace->processes > 1)
-        plim_flow_printf(&f, "in process %s, the busiest of %" PRIu32, r->trace->process,
-                         r->trace->processes);
-    if (r->from_start)
-        plim_flow_printf(&f, "from the start of the program on");
-    else if (!r->actions)
-        plim_flow_printf(&f, "(only the state at the end is recorded)");
-    else if (!r->before_known)
-        plim_flow_printf(&f, "from a moment on when %s was in use",
-                         plim_fmt_bytes(r->before_bytes, si).s);
-    else if (r->before_blocks)
-        plim_flow_printf(&f, "from a moment on when %s %s (%s) in use",
-                         plim_fmt_count(r->before_blocks).s,
-                         r->before_blocks == 1 ? "block was" : "blocks were",
-                         plim_fmt_bytes(r->before_bytes, si).s);
-    plim_flow_end(&f);
+    recorded_line(p, r);
     if (r->gaps)
-        plim_buf_printf(&p->buf, "%s actions contradict earlier ones: some are missing\n",
-                        plim_fmt_count(r->gaps).s);
+        plim_paragraph(p, PLIM_PAINT_PLAIN,
+                       plim_page_format(p,
+                                        "%s actions contradict earlier ones: some are missing",
+                                        plim_fmt_count(r->gaps).s),
+                       0);
     if (*r->alloc_conf) {
-        plim_page_puts(p,
-                       r->trace ? "Settings that the counters show: " : "Recorded settings: ");
-        plim_buf_add(&p->buf, plim_page_clean(p, r->alloc_conf));
-        plim_page_puts(p, "\n");
+        plim_line(p, " ", 0);
+        plim_say(p, r->trace ? "Settings that the counters show:" : "Recorded settings:");
+        plim_say(p, "%s", r->alloc_conf);
     }
     if (r->trace)
         traced_notes(p, r->trace);
     if (!r->as_recorded)
-        plim_page_wrap(p, "Replayed with other settings than were recorded.", 0);
+        plim_paragraph(p, PLIM_PAINT_PLAIN, "Replayed with other settings than were recorded.",
+                       0);
     else if (!r->from_start && !(r->trace && r->trace->host))
-        plim_page_wrap(p,
+        plim_paragraph(p, PLIM_PAINT_PLAIN,
                        !r->before_known
                            ? "Reserved memory, splits and numbers of blocks in the table are "
                              "those of an allocator that began empty; the recorded one may "
@@ -246,71 +250,64 @@ static void recorded_head(plim_page *p, const plim_recorded *r)
 }
 
 /* Whether the simulated allocator did what the recorded one did. */
-static plim_status recorded_verdict(plim_page *p, const plim_recorded *r, plim_err *err)
+static const char *say_verdict(plim_page *p, const plim_recorded *r)
 {
     const char *what = !r->trace           ? "requests with equal addresses"
                        : r->addresses == 1 ? "event with equal counters"
                                            : "events with equal counters";
-    plim_str text =
-        r->agrees && r->trace
-            ? plim_arena_printf(&p->arena,
+    const plim_text n = plim_fmt_count(r->addresses);
+    if (r->agrees && r->trace)
+        return plim_page_format(p,
                                 "The simulated allocator agrees with the recorded one: bytes "
                                 "allocated and reserved after each event (%s).",
-                                plim_fmt_count(r->addresses).s)
-        : r->agrees
-            ? plim_arena_printf(&p->arena,
+                                n.s);
+    if (r->agrees)
+        return plim_page_format(p,
                                 "The simulated allocator agrees with the recorded one: "
                                 "the address of each block (%s), and all segments and "
                                 "blocks at the end.",
-                                plim_fmt_count(r->addresses).s)
-        : r->checked
-            ? plim_arena_printf(&p->arena,
+                                n.s);
+    if (r->checked)
+        return plim_page_format(p,
                                 "The simulated allocator differs from the recorded one after "
                                 "%s %s: %s.",
-                                plim_fmt_count(r->addresses).s, what, r->difference)
-            : plim_arena_printf(&p->arena, "Not compared with the simulated allocator: %s.",
-                                r->difference);
-    if (!text.p)
-        return plim_oom(err);
-    plim_page_puts(p, "\n");
-    plim_page_paint(p, r->agrees    ? PLIM_PAINT_GOOD
-                       : r->checked ? PLIM_PAINT_BAD
-                                    : PLIM_PAINT_DIM);
-    plim_page_wrap(p, text.p, 0);
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
-    return PLIM_OK;
+                                n.s, what, r->difference);
+    return plim_page_format(p, "Not compared with the simulated allocator: %s.",
+                            r->difference);
 }
 
 /* Memory that is reserved but in no tensor, at the end. */
-static plim_status recorded_fragments(plim_page *p, const plim_recorded *r, plim_err *err)
+static void recorded_fragments(plim_page *p, const plim_recorded *r)
 {
     uint64_t rounding = 0, allocated = 0;
     bool known = true, si = p->style.si;
     if (!r->free || !r->n_segments)
-        return PLIM_OK;
+        return;
     for (uint32_t i = 0; i < r->n_segments; i++) {
         rounding += r->segments[i]->rounding;
         allocated += r->segments[i]->allocated;
         known &= r->segments[i]->rounding_known;
     }
-    plim_page_puts(p, "\nFragmentation at the end\n");
-    if (known)
-        plim_buf_printf(&p->buf, "Rounding: %s of the %s in blocks\n",
-                        plim_fmt_bytes(rounding, si).s, plim_fmt_bytes(allocated, si).s);
+    plim_heading_apart(p, "Fragmentation at the end");
+    if (known) {
+        plim_line(p, " ", 0);
+        plim_say(p, "Rounding: %s of the %s in blocks", plim_fmt_bytes(rounding, si).s,
+                 plim_fmt_bytes(allocated, si).s);
+    }
     free_line(p, "Large", &r->free->large);
     free_line(p, "Small", &r->free->small);
-    return plim_report_table(p, "Segments with the most free memory",
-                             PLIM_FIGURE_ROWS(held_segment, r->segments, r->n_segments), err);
+    plim_table_titled(p, "Segments with the most free memory",
+                      PLIM_FIGURE_ROWS(held_segment, r->segments, r->n_segments));
 }
 
 /* The out-of-memory in words. */
-static plim_status recorded_oom(plim_page *p, const plim_recorded *r, plim_err *err)
+static void recorded_oom(plim_page *p, const plim_recorded *r)
 {
     const plim_failed_request *o = r->oom;
     bool si = p->style.si;
     plim_buf b;
     if (!o)
-        return PLIM_OK;
+        return;
     const plim_free_blocks *l = o->large, *s = o->small;
     plim_buf_init(&b, &p->arena);
     plim_buf_printf(&b, "The request for %s%s%s failed", plim_fmt_bytes(o->requested, si).s,
@@ -337,76 +334,69 @@ static plim_status recorded_oom(plim_page *p, const plim_recorded *r, plim_err *
         plim_buf_puts(&b, o->expandable_serves
                               ? " With expandable_segments:True it is served."
                               : " With expandable_segments:True it fails too.");
-    if (b.bad)
-        return plim_oom(err);
-    plim_page_puts(p, "\n");
-    plim_page_paint(p, PLIM_PAINT_BAD);
-    plim_buf_printf(&p->buf, "Out of memory at %s %s\n", r->trace ? "event" : "action",
-                    plim_fmt_count(o->action).s);
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
-    plim_buf_add(&b, (plim_str){"", 1}); /* ends the text */
-    if (b.bad)
-        return plim_oom(err);
-    plim_page_wrap(p, plim_buf_str(&b).p, 0);
-    return PLIM_OK;
+    p->buf.bad |= b.bad;
+    replay_oom(p, r->trace ? "event" : "action", o->action,
+               plim_page_format(p, PLIM_STR_FMT, PLIM_STR_ARG(plim_buf_str(&b))));
 }
 
-static plim_status recorded_text(plim_page *p, const plim_recorded *rec, plim_err *err)
+static void recorded_rest(plim_page *p, const plim_recorded *r)
 {
-    plim_status st = recorded_verdict(p, rec, err);
-    if (!st)
-        st = plim_report_table(
-            p, "In use at the peak",
-            PLIM_FIGURE_ROWS(live_stack, rec->live_at_peak, rec->n_live_at_peak), err);
-    if (st || !rec->as_recorded) /* the rest is about what happened */
-        return st;
-    st = recorded_fragments(p, rec, err);
-    return st ? st : recorded_oom(p, rec, err);
+    plim_paragraph_apart(p,
+                         r->agrees    ? PLIM_PAINT_GOOD
+                         : r->checked ? PLIM_PAINT_BAD
+                                      : PLIM_PAINT_DIM,
+                         say_verdict(p, r));
+    plim_table_titled(p, "In use at the peak",
+                      PLIM_FIGURE_ROWS(live_stack, r->live_at_peak, r->n_live_at_peak));
+    if (!r->as_recorded) /* the rest is about what happened */
+        return;
+    recorded_fragments(p, r);
+    recorded_oom(p, r);
 }
 
-static plim_status replay_text(plim_page *p, const void *subject, plim_err *err)
+static void replay_stats(plim_page *p, const plim_replay *r)
+{
+    stat_row *rows = PLIM_NEW_N(&p->arena, stat_row, STAT_ROWS);
+    p->buf.bad |= !rows;
+    if (!rows)
+        return;
+    const plim_rows stats = stat_rows(r, rows);
+    replay_quiet(p, rows, stats.n);
+    plim_apart(p);
+    plim_table(p, stats, 0);
+}
+
+static plim_status replay_build(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_replay *r = subject;
-    stat_row rows[STAT_ROWS];
-    const plim_rows stats = stat_rows(r, rows);
-    if (p->style.quiet) {
-        replay_quiet(p, rows, stats.n);
-        return PLIM_OK;
-    }
-    if (r->recorded)
+    if (r->recorded) {
         recorded_head(p, r->recorded);
-    else
-        plim_buf_printf(&p->buf, "%s events, %s storages\n", plim_fmt_count(r->events).s,
-                        plim_fmt_count(r->storages).s);
+    } else {
+        plim_line(p, " ", 0);
+        plim_say(p, "%s events, %s storages", plim_fmt_count(r->events).s,
+                 plim_fmt_count(r->storages).s);
+    }
     if (r->card)
         replay_card(p, r->card);
-    plim_page_puts(p, "\n");
-    plim_status st = plim_rows_text(p, &stats, 0, err);
+    replay_stats(p, r);
+    replay_counts(p, r);
+    plim_status st = replay_marks(p, r, err);
     if (st)
         return st;
-    replay_counts(p, r);
-    if ((st = replay_marks(p, r, err)))
-        return st;
-    if (r->recorded && (st = recorded_text(p, r->recorded, err)))
-        return st;
+    if (r->recorded)
+        recorded_rest(p, r->recorded);
     if (r->oom)
-        replay_oom(p, r);
+        replay_oom(p, "event", r->oom_event, r->oom_text);
     if (r->oom && r->oom_free)
         replay_free_blocks(p, r->oom_free);
-    plim_report_paragraph(p, PLIM_PAINT_WARN, r->note);
+    plim_paragraph_apart(p, PLIM_PAINT_WARN, r->note);
+    plim_data(p, "plimsoll/replay/1", plim_replay_figures, r, NULL, 0);
     return PLIM_OK;
-}
-
-static plim_status replay_json(plim_page *p, const void *subject, plim_err *err)
-{
-    (void)err;
-    return plim_report_json(p, "plimsoll/replay/1", plim_replay_figures, subject, NULL);
 }
 
 plim_status plim_replay_print(const plim_replay *r, plim_render how, const plim_style *st,
                               plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {
-        .name = "replay", .text = replay_text, .json = replay_json};
+    static const plim_report report = {.name = "replay", .build = replay_build};
     return plim_report_print(&report, r, how, st, put, ud, err);
 }

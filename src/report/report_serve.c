@@ -137,8 +137,7 @@ static plim_status serve_build(plim_page *p, const void *subject, plim_err *err)
     serve_request(p, s);
     serve_answers(p, s);
     if (s->n_says) {
-        plim_apart(p);
-        plim_heading(p, PLIM_PAINT_PLAIN, "The engine says when it starts:");
+        plim_heading_apart(p, "The engine says when it starts:");
     }
     for (uint32_t i = 0; i < s->n_says; i++)
         plim_paragraph(p, PLIM_PAINT_PLAIN, s->says[i], 2);

@@ -1,5 +1,6 @@
 /* report_size.c -- the size of a tensor in every dtype. */
 #include "core/shape.h"
+#include "report/blocks.h"
 #include "report/figures.h"
 
 typedef struct plim_size_row {
@@ -40,54 +41,39 @@ static plim_text size_short(uint64_t bytes, bool si)
     return t;
 }
 
-static plim_status size_text(plim_page *p, const void *subject, plim_err *err)
+static plim_status size_build(plim_page *p, const void *subject, plim_err *err)
 {
+    (void)err;
     const plim_size *s = subject;
     const plim_rows r = PLIM_FIGURE_ROWS(size_row, s->dtypes, s->n_dtypes);
     const plim_size_row *fp32 = s->dtypes[PLIM_F32];
     plim_cell shape = plim_cell_shape(s->rank, s->dim);
     bool si = p->style.si;
-    plim_flow f = plim_flow_open(p, " ", 0);
-    plim_flow_add(&f, plim_cell_show(p, &shape, false));
-    plim_flow_printf(&f, "= %s elements", plim_fmt_count(s->elements).s);
-    plim_flow_end(&f);
+    plim_line(p, " ", 0);
+    plim_in_quiet(p);
+    plim_say(p, PLIM_STR_FMT, PLIM_STR_ARG(plim_cell_show(p, &shape, false)));
+    plim_say(p, "= %s elements", plim_fmt_count(s->elements).s);
     if (fp32->fits) {
-        f = plim_flow_open(p, " ", 0);
-        plim_page_paint(p, PLIM_PAINT_BOLD);
-        plim_flow_printf(&f, "%s", size_short(fp32->bytes, si).s);
-        plim_page_paint(p, PLIM_PAINT_PLAIN);
-        plim_flow_printf(&f, "= %s", size_short(fp32->bytes, !si).s);
-        plim_flow_printf(&f, "= %s bytes", plim_fmt_count(fp32->bytes).s);
-        plim_flow_printf(&f, "as fp32");
-        plim_flow_end(&f);
+        plim_line(p, " ", 0);
+        plim_in_quiet(p);
+        plim_say_as(p, PLIM_PAINT_BOLD, "%s", size_short(fp32->bytes, si).s);
+        plim_say(p, "= %s", size_short(fp32->bytes, !si).s);
+        plim_say(p, "= %s bytes", plim_fmt_count(fp32->bytes).s);
+        plim_say(p, "as fp32");
     }
-    if (p->style.quiet)
-        return PLIM_OK;
-    plim_page_puts(p, "\n");
-    plim_status st = plim_rows_text(p, &r, 0, err);
-    if (!st && p->unknowns)
-        plim_page_puts(p, "- 2^64 bytes or more\n");
-    return st;
-}
-
-static plim_status size_json(plim_page *p, const void *subject, plim_err *err)
-{
-    (void)err;
-    return plim_report_json(p, "plimsoll/size/1", plim_size_figures, subject, NULL);
-}
-
-static plim_status size_csv(plim_page *p, const void *subject, plim_err *err)
-{
-    const plim_size *s = subject;
-    const plim_rows r = PLIM_FIGURE_ROWS(size_row, s->dtypes, s->n_dtypes);
-    return plim_rows_csv(p, &r, err);
+    plim_apart(p);
+    plim_table(p, r, 0);
+    plim_if_unknown(p, "- 2^64 bytes or more");
+    plim_block_paint(p, PLIM_PAINT_PLAIN);
+    plim_data(p, "plimsoll/size/1", plim_size_figures, s, NULL, 0);
+    plim_sheet(p, r);
+    return PLIM_OK;
 }
 
 plim_status plim_size_print(const char *shape, plim_render how, const plim_style *st,
                             plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {
-        .name = "size", .text = size_text, .json = size_json, .csv = size_csv};
+    static const plim_report report = {.name = "size", .build = size_build};
     plim_size_row rows[PLIM_DTYPE_COUNT];
     const plim_size_row *list[PLIM_DTYPE_COUNT];
     plim_meta meta = {.rank = 0};

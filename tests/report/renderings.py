@@ -113,16 +113,32 @@ fit lenet5 --gpu t4,a100
 fit --serve gpt2 --gpu t4,a100
 gpus --for lenet5
 serve gpt2 --gpu t4
+gpus
+ops
+engines
+models nosuch
+size 256x3x100x100
+size 2147483647x2147483647
 """
+
+FILES = "snapshots/shared.pickle", "traces/gap.json"
+MESSAGE = """torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB of which
+1.13 GiB is free. Process 4242 has 22.50 GiB memory in use. Of the allocated memory 17.28 GiB is allocated by PyTorch, and 4.72 GiB
+is reserved by PyTorch but unallocated."""
 
 
 def main():
     for line in COMMANDS.split("\n"):
         if line:
             check_markdown(line.split())
+    for name in FILES:
+        check_markdown(["replay", DATA / name])
     check_note()
     with tempfile.TemporaryDirectory() as folder:
         check_names(pathlib.Path(folder))
+        message = pathlib.Path(folder, "message.txt")
+        message.write_text(MESSAGE.replace("\n", " "), encoding="utf-8")
+        check_markdown(["oom", message])
     print("\n".join(problems) or "what Markdown says, the text says; notes are in every format")
     return 1 if problems else 0
 
