@@ -195,11 +195,20 @@ void plim_flow_room(plim_flow *f, uint32_t wide)
     }
 }
 
+/* The part of a text that fits in a line, without the word that it would break. */
+static plim_str last_words(plim_str s, plim_str fits)
+{
+    size_t n = fits.n;
+    while (n && n < s.n && s.p[n - 1] != ' ')
+        n--;
+    return n ? (plim_str){s.p, n} : fits;
+}
+
 void plim_flow_put(plim_flow *f, plim_str s)
 {
     uint32_t wide = plim_text_width(s);
     while (f->column + wide > f->page->width) { /* splits text longer than a line */
-        plim_str part = page_head(s, f->page->width - f->column);
+        plim_str part = last_words(s, page_head(s, f->page->width - f->column));
         plim_buf_add(&f->page->buf, flow_trim(part));
         s = (plim_str){s.p + part.n, s.n - part.n};
         wide = plim_text_width(s);

@@ -2,8 +2,6 @@
  * fullest, then each card's own report. */
 #include "report/report_vgpu.h"
 
-#include <stdio.h>
-
 /* What is printed. */
 typedef struct reports {
     const plim_vgpu_report *const *r;
@@ -57,99 +55,78 @@ static plim_status make_machine(plim_page *p, const reports *of, plim_machine *m
     return m->cards ? PLIM_OK : plim_oom(err);
 }
 
-/* ---- text ------------------------------------------------------------------ */
+/* ---- blocks ------------------------------------------------------------------ */
 
 /* "It fits: cuda:1 is the fullest, with 5.49 GiB of 23.64 GiB reserved" */
-static void print_verdict(plim_page *p, const reports *m)
+static void add_verdict(plim_page *p, const reports *m)
 {
-    static const char *const words[PLIM_VGPU_END_COUNT] = {
-        "It fits", "It fits, as far as it ran", "Out of memory", "No verdict"};
     const plim_vgpu_report *full = find_fullest(m);
     bool died = plim_run_died(full);
     uint64_t num_ooms = 0;
     for (uint32_t i = 0; i < m->n; i++)
         num_ooms += m->r[i]->num_ooms;
-    plim_page_paint(p, died ? PLIM_PAINT_BAD : PLIM_PAINT_GOOD);
-    plim_page_puts(p, words[died ? PLIM_VGPU_END_MEMORY : full->end]);
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
+    plim_run_verdict(p, died ? PLIM_VGPU_END_MEMORY : full->end);
     if (!died && full->end != PLIM_VGPU_END_ERROR)
         plim_run_recovered(p, num_ooms);
-    plim_buf_printf(&p->buf, ": cuda:%" PRIu32 " is the fullest, with %s of %s reserved\n",
-                    full->card.index, plim_fmt_bytes(full->peak_reserved, p->style.si).s,
-                    plim_fmt_bytes(full->card.total, p->style.si).s);
-    for (uint32_t i = 0; i < m->n; i++) {
-        char lead[48];
-        snprintf(lead, sizeof lead, "cuda:%" PRIu32 " ran out of memory at ",
-                 m->r[i]->card.index);
+    plim_say_glued(p, PLIM_PAINT_PLAIN,
+                   ": cuda:%" PRIu32 " is the fullest, with %s of %s reserved",
+                   full->card.index, plim_fmt_bytes(full->peak_reserved, p->style.si).s,
+                   plim_fmt_bytes(full->card.total, p->style.si).s);
+    for (uint32_t i = 0; i < m->n; i++)
         if (plim_run_died(m->r[i]))
-            plim_run_memory(p, lead, m->r[i]);
-    }
+            plim_run_memory(p,
+                            plim_page_format(p, "cuda:%" PRIu32 " ran out of memory at",
+                                             m->r[i]->card.index),
+                            m->r[i]);
 }
 
-static void print_quiet(plim_page *p, const plim_vgpu_report *r)
+static plim_status add_bodies(plim_page *p, const reports *m, plim_err *err)
 {
-    const struct {
-        const char *name;
-        uint64_t n;
-    } rows[] = {{"peak_requested", r->peak_requested},
-                {"peak_allocated", r->peak_allocated},
-                {"peak_reserved", r->peak_reserved},
-                {"num_ooms", r->num_ooms}};
-    for (size_t i = 0; i < PLIM_COUNT(rows); i++)
-        plim_buf_printf(&p->buf, "cuda:%" PRIu32 " %s %" PRIu64 "\n", r->card.index,
-                        rows[i].name, rows[i].n);
-}
-
-static plim_status machine_text(plim_page *p, const void *subject, plim_err *err)
-{
-    const reports *m = subject;
-    plim_machine machine;
-    uint64_t used = 0;
-    for (uint32_t i = 0; i < m->n; i++) {
-        used += m->r[i]->storages;
-        if (p->style.quiet)
-            print_quiet(p, m->r[i]);
-    }
-    if (p->style.quiet)
-        return PLIM_OK;
-    plim_buf_printf(&p->buf, "%" PRIu32 " x ", m->n);
-    plim_run_title(p, m->r[0]);
-    if (used)
-        print_verdict(p, m);
-    else
-        plim_page_puts(p, "The script used no card\n");
-    plim_status st = make_machine(p, m, &machine, err);
-    if (!st && used) {
-        plim_page_puts(p, "\n");
-        const plim_rows cards = plim_machine_rows(&machine);
-        st = plim_rows_text(p, &cards, 2, err);
-    }
+    plim_status st = PLIM_OK;
     for (uint32_t i = 0; i < m->n && !st; i++) {
         if (!m->r[i]->peak_requested)
             continue;
-        plim_page_paint(p, PLIM_PAINT_BOLD);
-        plim_buf_printf(&p->buf, "\ncuda:%" PRIu32 "\n", m->r[i]->card.index);
-        plim_page_paint(p, PLIM_PAINT_PLAIN);
+        plim_apart(p);
+        plim_heading(p, PLIM_PAINT_BOLD,
+                     plim_page_format(p, "cuda:%" PRIu32, m->r[i]->card.index));
         st = plim_run_body(p, m->r[i], err);
     }
-    for (uint32_t i = 0; i < m->n && !st; i++)
-        plim_run_caveats(p, m->r[i]);
     return st;
 }
 
-static plim_status machine_json(plim_page *p, const void *subject, plim_err *err)
+static plim_status machine_build(plim_page *p, const void *subject, plim_err *err)
 {
-    plim_machine m;
-    plim_status st = make_machine(p, subject, &m, err);
-    return st ? st : plim_machine_json(p, &m, err);
+    const reports *m = subject;
+    plim_machine *machine = PLIM_NEW(&p->arena, plim_machine);
+    uint64_t used = 0;
+    plim_status st = machine ? make_machine(p, m, machine, err) : plim_oom(err);
+    if (st)
+        return st;
+    for (uint32_t i = 0; i < m->n; i++) {
+        used += m->r[i]->storages;
+        plim_run_values(p, plim_page_format(p, "cuda:%" PRIu32 " ", m->r[i]->card.index),
+                        m->r[i]);
+    }
+    plim_run_title(p, m->r[0], m->n);
+    if (used) {
+        add_verdict(p, m);
+        plim_apart(p);
+        plim_table(p, plim_machine_rows(machine), 2);
+    } else {
+        plim_paragraph(p, PLIM_PAINT_PLAIN, "The script used no card", 0);
+    }
+    st = add_bodies(p, m, err);
+    for (uint32_t i = 0; i < m->n && !st; i++)
+        plim_run_caveats(p, m->r[i]);
+    plim_machine_data(p, machine);
+    return st;
 }
 
 plim_status plim_vgpu_machine_print(const plim_vgpu_report *const *r, uint32_t n,
                                     plim_render how, const plim_style *st, plim_put put,
                                     void *ud, plim_err *err)
 {
-    static const plim_report report = {
-        .name = "run", .text = machine_text, .json = machine_json};
+    static const plim_report report = {.name = "run", .build = machine_build};
     PLIM_REQUIRE(r, err);
     if (!n)
         return plim_fail(err, PLIM_EUSAGE, 0, "a machine without a card");

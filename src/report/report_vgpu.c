@@ -45,7 +45,7 @@ static void add_phase(plim_phase_row *rows, uint32_t *n, const plim_phase_row *r
     of->peak_allocated = PLIM_MAX(row->peak_allocated, was.peak_allocated);
 }
 
-static plim_status print_phases(plim_page *p, const plim_vgpu_report *r, plim_err *err)
+static plim_status add_phases(plim_page *p, const plim_vgpu_report *r, plim_err *err)
 {
     uint32_t n = 0;
     bool all = true;
@@ -57,12 +57,12 @@ static plim_status print_phases(plim_page *p, const plim_vgpu_report *r, plim_er
             add_phase(rows, &n, &r->phases[i]);
         else
             all = false;
-    plim_rows shown = plim_phase_rows(rows, n);
-    plim_page_puts(p, all ? "\nPhases\n" : "\nPhases of the first and the last step\n");
-    return plim_rows_text(p, &shown, 2, err);
+    plim_heading_apart(p, all ? "Phases" : "Phases of the first and the last step");
+    plim_table(p, plim_phase_rows(rows, n), 2);
+    return PLIM_OK;
 }
 
-/* ---- text ------------------------------------------------------------------ */
+/* ---- blocks ---------------------------------------------------------------- */
 
 static plim_str shape_text(plim_page *p, const plim_vgpu_tensors *t)
 {
@@ -80,7 +80,7 @@ static plim_str shape_text(plim_page *p, const plim_vgpu_tensors *t)
 }
 
 /* In the layout of gpu_mem_track. */
-static void print_groups(plim_page *p, const plim_vgpu_line *line, uint32_t most)
+static void add_groups(plim_page *p, const plim_vgpu_line *line, uint32_t most)
 {
     uint64_t rest = 0;
     for (uint32_t i = 0; i < line->n_tensors; i++) {
@@ -90,14 +90,14 @@ static void print_groups(plim_page *p, const plim_vgpu_line *line, uint32_t most
             continue;
         }
         plim_str shape = shape_text(p, t);
-        plim_buf_printf(&p->buf, "    + | %" PRIu32 " * Size:" PLIM_STR_FMT " | %s | %s%s%s\n",
-                        t->count, PLIM_STR_ARG(shape), plim_page_bytes(p, t->bytes).s,
-                        kinds[t->category], t->shape_known ? " | " : "",
-                        t->shape_known ? plim_dtype_name(t->dtype) : "");
+        plim_code(p, 4, "+ | %" PRIu32 " * Size:" PLIM_STR_FMT " | %s | %s%s%s", t->count,
+                  PLIM_STR_ARG(shape), plim_page_bytes(p, t->bytes).s, kinds[t->category],
+                  t->shape_known ? " | " : "",
+                  t->shape_known ? plim_dtype_name(t->dtype) : "");
     }
     if (line->n_tensors > most)
-        plim_buf_printf(&p->buf, "    + | %" PRIu32 " more | %s\n", line->n_tensors - most,
-                        plim_page_bytes(p, rest).s);
+        plim_code(p, 4, "+ | %" PRIu32 " more | %s", line->n_tensors - most,
+                  plim_page_bytes(p, rest).s);
 }
 
 /* Of what belongs to no line, module or op. */
@@ -107,45 +107,41 @@ static const char *const no_group[PLIM_VGPU_BY_COUNT] = {
     [PLIM_VGPU_BY_OP] = "empty",
 };
 
-static void print_line(plim_page *p, const plim_vgpu_line *line, plim_vgpu_by by)
+static void add_line(plim_page *p, const plim_vgpu_line *line, plim_vgpu_by by)
 {
-    plim_str source = plim_page_clean(p, line->source);
-    plim_page_puts(p, "  ");
-    plim_page_paint(p, PLIM_PAINT_BOLD);
-    plim_buf_add(&p->buf, plim_page_clean(p, *line->line ? line->line : no_group[by]));
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
-    plim_buf_printf(&p->buf, "  %s", plim_page_bytes(p, line->live_at_peak).s);
+    plim_line(p, "  ", 2);
+    plim_say_as(p, PLIM_PAINT_BOLD, "%s", *line->line ? line->line : no_group[by]);
+    plim_say(p, "%s", plim_page_bytes(p, line->live_at_peak).s);
     if (line->requested > line->live_at_peak)
-        plim_buf_printf(&p->buf, " of %s in %s allocations",
-                        plim_page_bytes(p, line->requested).s,
-                        plim_fmt_count(line->allocations).s);
-    plim_page_puts(p, "\n");
-    if (!source.n)
+        plim_say_glued(p, PLIM_PAINT_PLAIN, " of %s in %s allocations",
+                       plim_page_bytes(p, line->requested).s,
+                       plim_fmt_count(line->allocations).s);
+    if (!line->source || !*line->source)
         return;
-    plim_page_paint(p, PLIM_PAINT_DIM);
-    plim_page_puts(p, "    ");
-    plim_buf_add(&p->buf, plim_page_cut(p, source, p->width - 4, false));
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
-    plim_page_puts(p, "\n");
+    plim_code(p, 4, "%s", line->source);
+    plim_block_paint(p, PLIM_PAINT_DIM);
 }
 
-static void print_lines(plim_page *p, const plim_vgpu_report *r)
+static void add_lines(plim_page *p, const plim_vgpu_report *r)
 {
     uint32_t n = 0, shown = 0, more = 0;
     uint64_t rest = 0;
     while (n < r->n_lines && r->lines[n].live_at_peak)
         n++;
     shown = PLIM_MIN(n, (uint32_t)p->style.top);
-    plim_buf_printf(&p->buf, "\nLive at the peak, by %s\n", plim_run_by(r->by));
+    plim_heading_apart(p, "Live at the peak, by");
+    plim_say(p, "%s", plim_run_by(r->by));
     for (uint32_t i = 0; i < shown; i++) {
-        print_line(p, &r->lines[i], r->by);
-        print_groups(p, &r->lines[i], PLIM_MAX(GROUPS_LEAST, GROUPS_IN_ALL / shown));
+        add_line(p, &r->lines[i], r->by);
+        add_groups(p, &r->lines[i], PLIM_MAX(GROUPS_LEAST, GROUPS_IN_ALL / shown));
     }
     for (uint32_t i = shown; i < n; i++, more++)
         rest += r->lines[i].live_at_peak;
-    if (more)
-        plim_buf_printf(&p->buf, "  and %" PRIu32 " more %s%s  %s\n", more, plim_run_by(r->by),
-                        more == 1 ? "" : "s", plim_page_bytes(p, rest).s);
+    if (!more)
+        return;
+    plim_line(p, "  ", 2);
+    plim_say(p, "and %" PRIu32 " more %s%s", more, plim_run_by(r->by), more == 1 ? "" : "s");
+    plim_say(p, "%s", plim_page_bytes(p, rest).s);
 }
 
 static bool growth_fills_card(const plim_vgpu_report *r)
@@ -159,16 +155,17 @@ static bool growth_fills_card(const plim_vgpu_report *r)
 static const char *plural_s(uint64_t n) { return n == 1 ? "" : "s"; }
 
 /* What the steps that ran say of those that would follow. */
-static void print_outlook(plim_page *p, const plim_vgpu_report *r)
+static void say_outlook(plim_page *p, const plim_vgpu_report *r)
 {
     bool grows = growth_fills_card(r), done = r->end == PLIM_VGPU_END_DONE;
     if (done && grows)
-        plim_buf_printf(&p->buf, " for the %d steps that ran", r->steps);
+        plim_say_glued(p, PLIM_PAINT_PLAIN, " for the %d steps that ran", r->steps);
     else if (done && r->steps && !r->growth_sure)
-        plim_buf_printf(&p->buf, ", as far as %d step%s show%s", r->steps,
-                        plural_s((uint64_t)r->steps), r->steps == 1 ? "s" : "");
+        plim_say_glued(p, PLIM_PAINT_PLAIN, ", as far as %d step%s show%s", r->steps,
+                       plural_s((uint64_t)r->steps), r->steps == 1 ? "s" : "");
     if (grows)
-        plim_page_puts(p, r->growth_sure ? ", but memory grows" : ", but memory may grow");
+        plim_say_glued(p, PLIM_PAINT_PLAIN,
+                       r->growth_sure ? ", but memory grows" : ", but memory may grow");
 }
 
 bool plim_run_died(const plim_vgpu_report *r)
@@ -176,255 +173,257 @@ bool plim_run_died(const plim_vgpu_report *r)
     return r->end == PLIM_VGPU_END_MEMORY || r->failed;
 }
 
+void plim_run_verdict(plim_page *p, plim_vgpu_end end)
+{
+    static const char *const words[PLIM_VGPU_END_COUNT] = {
+        "It fits", "It fits, as far as it ran", "Out of memory", "No verdict"};
+    plim_line(p, " ", 0);
+    plim_say_as(p, end == PLIM_VGPU_END_MEMORY ? PLIM_PAINT_BAD : PLIM_PAINT_GOOD, "%s",
+                words[end]);
+}
+
 void plim_run_memory(plim_page *p, const char *lead, const plim_vgpu_report *r)
 {
-    plim_page_paint(p, PLIM_PAINT_BAD);
-    plim_page_puts(p, lead);
-    plim_buf_add(&p->buf, plim_page_clean(p, line_name(r->oom_line)));
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
+    plim_line(p, " ", 0);
+    plim_say_as(p, PLIM_PAINT_BAD, "%s %s", lead, line_name(r->oom_line));
     if (r->end != PLIM_VGPU_END_MEMORY)
-        plim_page_puts(p, ", which the script caught before it ended");
-    plim_page_puts(p, "\n");
-    plim_page_wrap(p, r->oom_text, 2);
+        plim_say_glued(p, PLIM_PAINT_PLAIN, ", which the script caught before it ended");
+    plim_paragraph(p, PLIM_PAINT_PLAIN, r->oom_text, 2);
 }
 
 void plim_run_recovered(plim_page *p, uint64_t num_ooms)
 {
     if (num_ooms == 1)
-        plim_page_puts(p, ", after running out of memory once");
+        plim_say_glued(p, PLIM_PAINT_PLAIN, ", after running out of memory once");
     else if (num_ooms)
-        plim_buf_printf(&p->buf, ", after running out of memory %s times",
-                        plim_fmt_count(num_ooms).s);
+        plim_say_glued(p, PLIM_PAINT_PLAIN, ", after running out of memory %s times",
+                       plim_fmt_count(num_ooms).s);
 }
 
-static void print_verdict(plim_page *p, const plim_vgpu_report *r)
+static void add_verdict(plim_page *p, const plim_vgpu_report *r)
 {
-    static const char *const words[PLIM_VGPU_END_COUNT] = {
-        "It fits", "It fits, as far as it ran", "Out of memory", "No verdict"};
     if (plim_run_died(r)) {
-        plim_run_memory(p, "Out of memory at ", r);
+        plim_run_memory(p, "Out of memory at", r);
         return;
     }
-    plim_page_paint(p, PLIM_PAINT_GOOD);
-    plim_page_puts(p, words[r->end]);
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
-    if (r->end != PLIM_VGPU_END_ERROR) {
-        print_outlook(p, r);
-        plim_run_recovered(p, r->num_ooms);
-        if (!r->context_known)
-            plim_page_puts(p, ", if its context, whose size is unknown, leaves the room");
-    }
-    plim_page_puts(p, "\n");
+    plim_run_verdict(p, r->end);
+    if (r->end == PLIM_VGPU_END_ERROR)
+        return;
+    say_outlook(p, r);
+    plim_run_recovered(p, r->num_ooms);
+    if (!r->context_known)
+        plim_say_glued(p, PLIM_PAINT_PLAIN,
+                       ", if its context, whose size is unknown, leaves the room");
 }
 
 /* ---- attempts that failed ---------------------------------------------------- */
 
-static plim_status print_attempts(plim_page *p, const plim_vgpu_report *r, plim_err *err)
+static void add_attempts(plim_page *p, const plim_vgpu_report *r)
 {
     enum { ATTEMPTS_SHOWN = 8 };
     plim_rows rows = PLIM_FIGURE_LIST(vgpu_attempt, r->attempts,
                                       PLIM_MIN(r->n_attempts, (uint32_t)ATTEMPTS_SHOWN));
     if (!rows.n)
-        return PLIM_OK;
-    plim_page_puts(p, "\nAttempts that failed\n");
-    plim_status st = plim_rows_text(p, &rows, 2, err);
-    if (r->n_attempts > rows.n)
-        plim_buf_printf(&p->buf, "  and %" PRIu64 " more\n", r->n_attempts - rows.n);
-    return st;
+        return;
+    plim_heading_apart(p, "Attempts that failed");
+    plim_table(p, rows, 2);
+    if (r->n_attempts > rows.n) {
+        plim_line(p, " ", 2);
+        plim_say(p, "and %" PRIu64 " more", r->n_attempts - rows.n);
+    }
 }
 
 /* "98.00 MiB a step", "98.00 MiB every 2 steps" */
-static void print_rate(plim_page *p, uint64_t bytes, uint32_t every)
+static void say_rate(plim_page *p, uint64_t bytes, uint32_t every)
 {
-    plim_page_puts(p, plim_fmt_bytes(bytes, p->style.si).s);
+    plim_say(p, "%s", plim_fmt_bytes(bytes, p->style.si).s);
     if (every == 1)
-        plim_page_puts(p, " a step");
+        plim_say_glued(p, PLIM_PAINT_PLAIN, " a step");
     else
-        plim_buf_printf(&p->buf, " every %" PRIu32 " steps", every);
+        plim_say_glued(p, PLIM_PAINT_PLAIN, " every %" PRIu32 " steps", every);
 }
 
-static void print_growing_line(plim_page *p, const plim_vgpu_growth *g)
+static void add_growing_line(plim_page *p, const plim_vgpu_growth *g)
 {
-    plim_page_puts(p, "  ");
-    plim_page_paint(p, PLIM_PAINT_BOLD);
-    plim_buf_add(&p->buf, plim_page_clean(p, line_name(g->line)));
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
-    plim_page_puts(p, "  ");
-    print_rate(p, g->bytes, g->every);
+    plim_line(p, "  ", 2);
+    plim_say_as(p, PLIM_PAINT_BOLD, "%s", line_name(g->line));
+    say_rate(p, g->bytes, g->every);
     if (g->tensors)
-        plim_buf_printf(&p->buf, " (%s tensor%s)", plim_fmt_count(g->tensors).s,
-                        plural_s(g->tensors));
+        plim_say_glued(p, PLIM_PAINT_PLAIN, " (%s tensor%s)", plim_fmt_count(g->tensors).s,
+                       plural_s(g->tensors));
     if (*g->holder)
-        plim_buf_printf(&p->buf, ", held by " PLIM_STR_FMT,
-                        PLIM_STR_ARG(plim_page_clean(p, g->holder)));
-    plim_page_puts(p, "\n");
+        plim_say_glued(p, PLIM_PAINT_PLAIN, ", held by %s", g->holder);
 }
 
 /* "Out of memory near step 10 on T4, step 45 on A100" */
-static void print_growth_end(plim_page *p, const plim_vgpu_report *r)
+static void add_growth_end(plim_page *p, const plim_vgpu_report *r)
 {
-    uint32_t shown = 0;
+    const char *lead = "Out of memory near ";
     for (uint32_t i = 0; i < r->n_cards; i++) {
         const plim_vgpu_verdict *v = &r->cards[i];
-        if (v->growth_step)
-            plim_buf_printf(&p->buf, "%s step %" PRId64 " on %s",
-                            shown++ ? "," : "  Out of memory near", v->growth_step,
-                            plim_report_card(v->gpu));
+        if (!v->growth_step)
+            continue;
+        if (*lead)
+            plim_line(p, ", ", 2);
+        plim_say(p, "%sstep %" PRId64 " on %s", lead, v->growth_step,
+                 plim_report_card(v->gpu));
+        lead = "";
     }
-    if (shown)
-        plim_page_puts(p, r->growth_sure ? "\n" : ", if it goes on\n");
+    if (!*lead && !r->growth_sure)
+        plim_say(p, "if it goes on");
 }
 
-static void print_growth(plim_page *p, const plim_vgpu_report *r)
+static void add_growth(plim_page *p, const plim_vgpu_report *r)
 {
     enum { LINES_SHOWN = 5 };
     if (!r->n_growth)
         return;
-    plim_page_puts(p, r->growth_sure ? "\nMemory grows by " : "\nMemory may grow: ");
+    plim_heading_apart(p, r->growth_sure ? "Memory grows by" : "Memory may grow:");
     if (r->n_growth == 1)
-        print_rate(p, r->growth[0].bytes, r->growth[0].every);
+        say_rate(p, r->growth[0].bytes, r->growth[0].every);
     else
-        print_rate(p, r->growth_bytes, 1);
+        say_rate(p, r->growth_bytes, 1);
     if (!r->growth_sure)
-        plim_buf_printf(&p->buf, " in each of the last %" PRIu32 " steps", r->growth_steps);
-    plim_page_puts(p, "\n");
+        plim_say(p, "in each of the last %" PRIu32 " steps", r->growth_steps);
     for (uint32_t i = 0; i < r->n_growth && i < LINES_SHOWN; i++)
-        print_growing_line(p, &r->growth[i]);
-    if (r->n_growth > LINES_SHOWN)
-        plim_buf_printf(&p->buf, "  and %" PRIu32 " more line%s\n", r->n_growth - LINES_SHOWN,
-                        plural_s(r->n_growth - LINES_SHOWN));
-    print_growth_end(p, r);
+        add_growing_line(p, &r->growth[i]);
+    if (r->n_growth > LINES_SHOWN) {
+        plim_line(p, " ", 2);
+        plim_say(p, "and %" PRIu32 " more line%s", r->n_growth - LINES_SHOWN,
+                 plural_s(r->n_growth - LINES_SHOWN));
+    }
+    add_growth_end(p, r);
 }
 
-static void print_figures(plim_page *p, const plim_vgpu_report *r)
+static void add_peak(plim_page *p, const char *name, uint64_t bytes)
 {
-    const struct {
-        const char *name;
-        uint64_t bytes;
-    } rows[] = {{"requested", r->peak_requested},
-                {"allocated", r->peak_allocated},
-                {"reserved", r->peak_reserved}};
-    plim_page_puts(p, "\nPeak\n");
-    for (size_t i = 0; i < PLIM_COUNT(rows); i++)
-        plim_buf_printf(&p->buf, "  %-10s %12s  %s bytes\n", rows[i].name,
-                        plim_page_bytes(p, rows[i].bytes).s, plim_fmt_count(rows[i].bytes).s);
-    if (r->context_known) {
-        plim_str range = plim_page_range(p, r->peak_reserved + r->context_low + r->nccl_low,
-                                         r->peak_reserved + r->context_high + r->nccl_high);
-        plim_buf_printf(&p->buf, "  %-10s %12.*s  with the CUDA context", "device",
-                        PLIM_STR_ARG(range));
-        if (r->nccl_high) {
-            range = plim_page_range(p, r->nccl_low, r->nccl_high);
-            plim_buf_printf(&p->buf, " and NCCL's buffers (" PLIM_STR_FMT ")",
-                            PLIM_STR_ARG(range));
-        }
-        plim_page_puts(p, "\n");
-    }
-    if (r->context_known && r->cudnn_search)
-        plim_buf_printf(&p->buf,
-                        "  %-10s %12s  without cuDNN's search, which may briefly take all "
-                        "that is free\n",
-                        "", "");
-    if (r->context_known && r->needed_low) {
-        plim_str range = plim_page_range(p, r->needed_low, r->needed_high);
-        plim_buf_printf(&p->buf, "  %-10s %12.*s  the smallest card it fits on\n", "needed",
-                        PLIM_STR_ARG(range));
-    }
-    plim_page_puts(p, "  in ");
+    plim_fact_add(p, name, plim_page_range(p, bytes, bytes),
+                  plim_page_format(p, "%s bytes", plim_fmt_count(bytes).s));
+}
+
+static const char *device_note(plim_page *p, const plim_vgpu_report *r)
+{
+    if (!r->nccl_high)
+        return "with the CUDA context";
+    return plim_page_format(p, "with the CUDA context and NCCL's buffers (" PLIM_STR_FMT ")",
+                            PLIM_STR_ARG(plim_page_range(p, r->nccl_low, r->nccl_high)));
+}
+
+/* "in step 0, backward (conv2d), train.py:12" */
+static void add_moment(plim_page *p, const plim_vgpu_report *r)
+{
+    plim_line(p, " ", 2);
+    plim_say(p, "in");
     if (r->peak_step >= 0)
-        plim_buf_printf(&p->buf, "step %d, ", r->peak_step);
-    plim_page_puts(p, plim_phase_name(r->peak_phase));
+        plim_say(p, "step %d,", r->peak_step);
+    plim_say(p, "%s", plim_phase_name(r->peak_phase));
     if (*r->peak_op)
-        plim_buf_printf(&p->buf, " (" PLIM_STR_FMT ")",
-                        PLIM_STR_ARG(plim_page_clean(p, r->peak_op)));
-    plim_buf_printf(&p->buf, ", %s\n", line_name(r->peak_line));
+        plim_say(p, "(%s)", r->peak_op);
+    plim_say_glued(p, PLIM_PAINT_PLAIN, ", %s", line_name(r->peak_line));
+}
+
+static void add_figures(plim_page *p, const plim_vgpu_report *r)
+{
+    const bool known = r->context_known;
+    plim_heading_apart(p, "Peak");
+    plim_facts(p, (plim_facts_style){.indent = 2, .name = 11, .value = 12});
+    add_peak(p, "requested", r->peak_requested);
+    add_peak(p, "allocated", r->peak_allocated);
+    add_peak(p, "reserved", r->peak_reserved);
+    if (known)
+        plim_fact_add(p, "device",
+                      plim_page_range(p, r->peak_reserved + r->context_low + r->nccl_low,
+                                      r->peak_reserved + r->context_high + r->nccl_high),
+                      device_note(p, r));
+    if (known && r->cudnn_search)
+        plim_fact_add(p, "", PLIM_STR(""),
+                      "without cuDNN's search, which may briefly take all that is free");
+    if (known && r->needed_low)
+        plim_fact_add(p, "needed", plim_page_range(p, r->needed_low, r->needed_high),
+                      "the smallest card it fits on");
+    add_moment(p, r);
 }
 
 void plim_run_caveats(plim_page *p, const plim_vgpu_report *r)
 {
     if (r->truncated)
-        plim_page_wrap(p,
-                       "\nNot every event could be recorded: what is live at the peak is "
-                       "taken from the recorded part.",
+        plim_paragraph(p, PLIM_PAINT_PLAIN,
+                       "Not every event could be recorded: what is live at the peak is taken "
+                       "from the recorded part.",
                        0);
-    if (!r->n_caveats)
-        return;
-    plim_page_puts(p, "\nRemarks\n");
+    if (r->n_caveats)
+        plim_heading_apart(p, "Remarks");
     for (uint32_t i = 0; i < r->n_caveats; i++) {
         const plim_vgpu_caveat *c = &r->caveats[i];
-        plim_buf_printf(&p->buf, "  " PLIM_STR_FMT "%s" PLIM_STR_FMT,
-                        PLIM_STR_ARG(plim_page_clean(p, c->line)), *c->line ? "  " : "",
-                        PLIM_STR_ARG(plim_page_clean(p, c->what)));
+        plim_line(p, "  ", 2);
+        plim_say(p, "%s", c->line);
+        plim_say(p, "%s", c->what);
         if (c->count > 1)
-            plim_buf_printf(&p->buf, " (%s x)", plim_fmt_count(c->count).s);
-        plim_page_puts(p, "\n");
+            plim_say_glued(p, PLIM_PAINT_PLAIN, " (%s x)", plim_fmt_count(c->count).s);
     }
 }
 
-void plim_run_title(plim_page *p, const plim_vgpu_report *r)
+void plim_run_title(plim_page *p, const plim_vgpu_report *r, uint32_t n)
 {
     const char *name = plim_report_card(r->card.name);
-    plim_buf_printf(&p->buf, "%s", name);
+    plim_line(p, plim_dot(p), 0);
+    plim_say(p, n > 1 ? "%" PRIu32 " x " : "", n);
+    plim_say_glued(p, PLIM_PAINT_PLAIN, "%s", name);
     if (!strstr(name, "iB")) /* a generic card is called by its size */
-        plim_buf_printf(&p->buf, ", %s", plim_fmt_bytes(r->card.total, p->style.si).s);
-    const char *dot = plim_page_glyph(p, "\xc2\xb7", "|");
-    plim_buf_printf(&p->buf, " %s PyTorch %s", dot, r->card.torch);
+        plim_say_glued(p, PLIM_PAINT_PLAIN, ", %s",
+                       plim_fmt_bytes(r->card.total, p->style.si).s);
+    plim_say(p, "PyTorch %s", r->card.torch);
     if (r->world > 1)
-        plim_buf_printf(&p->buf, " %s rank %d of %d", dot, r->rank, r->world);
-    plim_page_puts(p, "\n");
+        plim_say(p, "rank %d of %d", r->rank, r->world);
+}
+
+void plim_run_values(plim_page *p, const char *of, const plim_vgpu_report *r)
+{
+    const struct {
+        const char *name;
+        uint64_t n;
+    } rows[] = {{"peak_requested", r->peak_requested},
+                {"peak_allocated", r->peak_allocated},
+                {"peak_reserved", r->peak_reserved},
+                {"num_ooms", r->num_ooms}};
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++)
+        plim_value_u64(p, plim_page_format(p, "%s%s", of, rows[i].name), rows[i].n);
 }
 
 plim_status plim_run_body(plim_page *p, const plim_vgpu_report *r, plim_err *err)
 {
-    plim_rows cards = PLIM_FIGURE_LIST(vgpu_verdict, r->cards, r->n_cards);
-    plim_status st = PLIM_OK;
-    print_growth(p, r);
+    add_growth(p, r);
     p->scale = r->peak_reserved;
-    print_figures(p, r);
-    st = print_attempts(p, r, err);
-    if (!st && r->n_cards > 1) {
-        plim_page_puts(p, "\nCards\n");
-        st = plim_rows_text(p, &cards, 2, err);
+    add_figures(p, r);
+    add_attempts(p, r);
+    if (r->n_cards > 1) {
+        plim_heading_apart(p, "Cards");
+        plim_table(p, PLIM_FIGURE_LIST(vgpu_verdict, r->cards, r->n_cards), 2);
     }
-    print_lines(p, r);
-    if (!st)
-        st = print_phases(p, r, err);
-    return st;
+    add_lines(p, r);
+    return add_phases(p, r, err);
 }
 
-static plim_status run_text(plim_page *p, const void *subject, plim_err *err)
+static plim_status run_build(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_vgpu_report *r = subject;
-    if (p->style.quiet) {
-        plim_buf_printf(&p->buf,
-                        "peak_requested %" PRIu64 "\npeak_allocated %" PRIu64
-                        "\npeak_reserved %" PRIu64 "\nnum_ooms %" PRIu64 "\n",
-                        r->peak_requested, r->peak_allocated, r->peak_reserved, r->num_ooms);
-        return PLIM_OK;
-    }
-    plim_run_title(p, r);
+    plim_run_values(p, "", r);
+    plim_run_title(p, r, 1);
     if (r->storages)
-        print_verdict(p, r);
+        add_verdict(p, r);
     else
-        plim_page_puts(p, "The script did not use the card\n");
+        plim_paragraph(p, PLIM_PAINT_PLAIN, "The script did not use the card", 0);
     plim_status st = r->peak_requested ? plim_run_body(p, r, err) : PLIM_OK;
-    if (!st)
-        plim_run_caveats(p, r);
-    return st;
+    if (st)
+        return st;
+    plim_run_caveats(p, r);
+    plim_data(p, "plimsoll/run/1", plim_vgpu_report_figures, r, NULL, 0);
+    return PLIM_OK;
 }
 
-/* ---- JSON ------------------------------------------------------------------ */
-
-static plim_status run_json(plim_page *p, const void *subject, plim_err *err)
+void plim_machine_data(plim_page *p, const plim_machine *m)
 {
-    (void)err;
-    return plim_report_json(p, "plimsoll/run/1", plim_vgpu_report_figures, subject, NULL);
-}
-
-plim_status plim_machine_json(plim_page *p, const void *machine, plim_err *err)
-{
-    (void)err;
-    return plim_report_json(p, "plimsoll/machine/1", plim_machine_figures, machine, NULL);
+    plim_data(p, "plimsoll/machine/1", plim_machine_figures, m, NULL, 0);
 }
 
 plim_rows plim_machine_rows(const plim_machine *m)
@@ -435,6 +434,6 @@ plim_rows plim_machine_rows(const plim_machine *m)
 plim_status plim_vgpu_report_print(const plim_vgpu_report *r, plim_render how,
                                    const plim_style *st, plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {.name = "run", .text = run_text, .json = run_json};
+    static const plim_report report = {.name = "run", .build = run_build};
     return plim_report_print(&report, r, how, st, put, ud, err);
 }

@@ -53,8 +53,9 @@ static void write_line(text *t, const plim_block *b)
 
 static void write_code(text *t, const plim_block *b)
 {
+    uint32_t room = t->p->width - PLIM_MIN(t->p->width, b->indent);
     plim_buf_repeat(&t->p->buf, " ", b->indent);
-    plim_buf_add(&t->p->buf, b->pieces->text);
+    plim_buf_add(&t->p->buf, plim_page_cut(t->p, b->pieces->text, room, false));
     plim_page_puts(t->p, "\n");
 }
 
