@@ -39,7 +39,7 @@ static plim_status top_write_metrics(const char *path, const plim_live_view *v, 
     plim_whole w;
     plim_status st = PLIM_EIO;
     if (plim_whole_open(&w, path)) {
-        st = plim_live_print(v, PLIM_LIVE_PROMETHEUS, NULL, top_write_file, w.file, err);
+        st = plim_live_export(v, PLIM_LIVE_PROMETHEUS, top_write_file, w.file, err);
         if (!plim_whole_close(&w, !st) && !st)
             st = PLIM_EIO;
     }
@@ -115,17 +115,16 @@ static int top_print(plim_args *a, plim_live_monitor *live)
 {
     plim_err err = PLIM_ERR_INIT;
     const plim_live_view *v = NULL;
-    plim_live_form form = a->json_form             ? PLIM_LIVE_GPUSTAT
-                          : a->render == PLIM_JSON ? PLIM_LIVE_JSON
-                          : a->render == PLIM_CSV  ? PLIM_LIVE_CSV
-                                                   : PLIM_LIVE_TEXT;
     for (int i = 0; i < (a->ticks ? a->ticks : 1); i++) {
         if (i)
             top_sleep(a->interval > 0 ? a->interval : 1);
         if (plim_live_tick(live, top_now_ms(), &v, &err))
             return plim_console_error(&err);
     }
-    plim_status st = plim_live_print(v, form, &a->style, plim_console_put, &a->console, &err);
+    plim_status st =
+        a->json_form
+            ? plim_live_export(v, PLIM_LIVE_GPUSTAT, plim_console_put, &a->console, &err)
+            : plim_live_print(v, a->render, &a->style, plim_console_put, &a->console, &err);
     int code = plim_console_result(&a->console, st, &err);
     return code ? code : v && v->n_devices ? PLIM_EXIT_DONE : PLIM_EXIT_NO;
 }

@@ -287,16 +287,13 @@ int plim_top_history(plim_args *a)
     plim_err err = PLIM_ERR_INIT;
     plim_memory memory = {.blocks = NULL};
     plim_history history;
-    plim_live_form form = a->render == PLIM_JSON  ? PLIM_LIVE_JSON
-                          : a->render == PLIM_CSV ? PLIM_LIVE_CSV
-                                                  : PLIM_LIVE_TEXT;
     plim_status st = plim_top_history_read(a, &memory, &history, &err);
     int code = PLIM_EXIT_DONE;
     if (st)
         code = plim_console_error(&err);
     else {
-        st =
-            plim_history_print(&history, form, &a->style, plim_console_put, &a->console, &err);
+        st = plim_history_print(&history, a->render, &a->style, plim_console_put, &a->console,
+                                &err);
         code = plim_console_result(&a->console, st, &err);
         code = code ? code : history.n_devices ? PLIM_EXIT_DONE : PLIM_EXIT_NO;
     }

@@ -8,7 +8,7 @@
  *     const plim_live_view *view = NULL;
  *     plim_live_open(NULL, &live, &err);
  *     plim_live_tick(live, now_ms, &view, &err);
- *     plim_live_print(view, PLIM_LIVE_TEXT, NULL, put, ud, &err);
+ *     plim_live_print(view, PLIM_TEXT, NULL, put, ud, &err);
  *     plim_live_close(live);
  *
  * Each tick reads all devices again.  Peaks and growth are over the ticks since
@@ -140,19 +140,20 @@ PLIM_API uint32_t plim_live_past(const plim_live_monitor *l, uint32_t device, ui
 /* The bytes that plim_live_monitor itself holds, for tests that it does not grow. */
 PLIM_API uint64_t plim_live_footprint(const plim_live_monitor *l);
 
-typedef enum plim_live_form {
-    PLIM_LIVE_TEXT = 0,
-    PLIM_LIVE_JSON = 1,       /* plimsoll/top/1: docs/json.md */
-    PLIM_LIVE_CSV = 2,        /* one line for each process, and for each device without one */
-    PLIM_LIVE_GPUSTAT = 3,    /* the JSON of `gpustat --json` */
-    PLIM_LIVE_PROMETHEUS = 4, /* valid for Prometheus and OpenMetrics */
-    PLIM_LIVE_FORM_COUNT = 5
-} plim_live_form;
-
-/* Renders a view, as plim_estimate_print does. */
-PLIM_API plim_status plim_live_print(const plim_live_view *v, plim_live_form form,
+/* Renders a view, as plim_estimate_print does; CSV has a line for each process, and for each
+ * device without one. */
+PLIM_API plim_status plim_live_print(const plim_live_view *v, plim_render how,
                                      const plim_style *st, plim_put put, void *ud,
                                      plim_err *err);
+
+/* What other programs read. */
+typedef enum plim_live_form {
+    PLIM_LIVE_GPUSTAT = 0,    /* the JSON of `gpustat --json` */
+    PLIM_LIVE_PROMETHEUS = 1, /* valid for Prometheus and OpenMetrics */
+    PLIM_LIVE_FORM_COUNT = 2
+} plim_live_form;
+PLIM_API plim_status plim_live_export(const plim_live_view *v, plim_live_form form,
+                                      plim_put put, void *ud, plim_err *err);
 
 /* ======================================================================== */
 /* What happened: a report on readings that were kept                        */
@@ -215,7 +216,7 @@ typedef struct plim_history {
 /* end of figures */
 
 /* Renders a history; `form` is TEXT, JSON (plimsoll/top-history/1: docs/json.md) or CSV. */
-PLIM_API plim_status plim_history_print(const plim_history *h, plim_live_form form,
+PLIM_API plim_status plim_history_print(const plim_history *h, plim_render how,
                                         const plim_style *st, plim_put put, void *ud,
                                         plim_err *err);
 

@@ -1,5 +1,6 @@
-/* history_print.c -- plim_history_print: what happened, as text with plots, JSON and CSV. */
+/* history_print.c -- plim_history_print: the report of what happened. */
 #include "live/live.h"
+#include "report/blocks.h"
 #include "report/figures.h"
 
 static bool is_known(uint64_t v) { return v != PLIM_LIVE_UNKNOWN; }
@@ -21,7 +22,7 @@ PLIM_GETTER(process_where, process_row,
 
 #include "answers/history.def"
 
-/* ---- text ---------------------------------------------------------------------------------------- */
+/* ---- blocks -------------------------------------------------------------------------------------- */
 
 /* The greatest of `step` points from `at` on. */
 static uint64_t find_greatest(const plim_history_device *d, uint32_t at, uint32_t step)
@@ -33,27 +34,24 @@ static uint64_t find_greatest(const plim_history_device *d, uint32_t at, uint32_
     return most;
 }
 
+static uint64_t plot_top(const plim_history_device *d)
+{
+    return is_known(d->total) && d->total ? d->total : d->peak;
+}
+
 /* Columns of eighths, as high as the memory that was used is of all there is. */
-static void text_plot(plim_page *p, const plim_history *h, const plim_history_device *d)
+static plim_status draw_plot(plim_page *p, const void *of, plim_err *err)
 {
     enum { HEIGHT = 6, EIGHTHS = 8, WIDEST = 80 };
+    (void)err;
+    const plim_history_device *d = of;
     uint32_t room = PLIM_MIN(p->width, WIDEST);
     uint32_t step = (PLIM_HISTORY_POINTS + room - 1) / room;
-    uint64_t whole = is_known(d->total) && d->total ? d->total : d->peak;
-    if (!is_known(whole) || !whole)
-        return;
-    plim_page_puts(p, "\n");
-    plim_flow f = plim_flow_open(p, " ", 0);
-    plim_flow_printf(&f, "GPU %s, memory, 0 to %s, from %.*s to %.*s", d->gpu ? d->gpu : "-",
-                     plim_fmt_bytes(whole, p->style.si).s,
-                     PLIM_STR_ARG(plim_page_time(p, h->first_ms)),
-                     PLIM_STR_ARG(plim_page_time(p, h->last_ms)));
-    plim_flow_end(&f);
     for (int y = HEIGHT - 1; y >= 0; y--) {
         uint64_t kept = p->buf.n; /* no spaces at the end of a line */
         for (uint32_t at = 0; at < PLIM_HISTORY_POINTS; at += step) {
             uint64_t v = find_greatest(d, at, step);
-            double share = is_known(v) ? PLIM_MIN((double)v / (double)whole, 1.0) : 0;
+            double share = is_known(v) ? PLIM_MIN((double)v / (double)plot_top(d), 1.0) : 0;
             int rest = PLIM_MIN((int)(share * HEIGHT * EIGHTHS + 0.5) - y * EIGHTHS, EIGHTHS);
             char block[4] = {'\xe2', '\x96', (char)(0x80 + rest), 0};
             plim_page_puts(p, rest <= 0         ? " "
@@ -66,9 +64,26 @@ static void text_plot(plim_page *p, const plim_history *h, const plim_history_de
         p->buf.n = kept;
         plim_page_puts(p, "\n");
     }
+    return PLIM_OK;
 }
 
-static plim_status text_processes(plim_page *p, const plim_history *h, plim_err *err)
+static void add_plot(plim_page *p, const plim_history *h, const plim_history_device *d)
+{
+    uint64_t top = plot_top(d);
+    if (!is_known(top) || !top)
+        return;
+    plim_apart(p);
+    plim_line(p, " ", 0);
+    plim_in_quiet(p);
+    plim_say(p, "GPU %s, memory, 0 to %s, from " PLIM_STR_FMT " to " PLIM_STR_FMT,
+             d->gpu ? d->gpu : "-", plim_fmt_bytes(top, p->style.si).s,
+             PLIM_STR_ARG(plim_page_time(p, h->first_ms)),
+             PLIM_STR_ARG(plim_page_time(p, h->last_ms)));
+    plim_chart(p, draw_plot, d);
+    plim_in_quiet(p);
+}
+
+static plim_status add_processes(plim_page *p, const plim_history *h, plim_err *err)
 {
     bool where = false, predicted = false;
     process_row *lines = PLIM_NEW_N(&p->arena, process_row, h->n_processes);
@@ -85,58 +100,43 @@ static plim_status text_processes(plim_page *p, const plim_history *h, plim_err 
                   : where            ? "predicted,difference"
                   : predicted        ? "where"
                                      : "predicted,difference,where";
-    return plim_rows_text(p, &rows, 0, err);
+    plim_apart(p);
+    plim_table(p, rows, 0);
+    plim_in_quiet(p);
+    return PLIM_OK;
 }
 
-static plim_status print_text(plim_page *p, const plim_history *h, plim_err *err)
+static plim_status history_build(plim_page *p, const void *subject, plim_err *err)
 {
+    const plim_history *h = subject;
     const plim_rows devices = PLIM_FIGURE_LIST(history_device, h->devices, h->n_devices);
+    plim_data(p, "plimsoll/top-history/1", plim_history_figures, h, NULL, 0);
+    plim_sheet(p, h->n_processes
+                      ? PLIM_FIGURE_LIST(history_process, h->processes, h->n_processes)
+                      : devices);
     if (!h->n_devices) {
-        plim_page_puts(p, "The log has no reading of such a GPU.\n");
+        plim_line(p, " ", 0);
+        plim_say(p, "The log has no reading of such a GPU.");
         return PLIM_OK;
     }
     for (uint32_t i = 0; i < h->n_devices; i++)
         if (is_known(h->devices[i].peak))
             p->scale = PLIM_MAX(p->scale, h->devices[i].peak);
-    plim_status st = plim_rows_text(p, &devices, 0, err);
-    for (uint32_t i = 0; i < h->n_devices && !st; i++)
-        text_plot(p, h, &h->devices[i]);
-    if (!st && h->n_processes) {
-        plim_page_puts(p, "\n");
-        st = text_processes(p, h, err);
-    }
-    if (!st && !p->style.quiet) {
-        plim_report_paragraph(p, PLIM_PAINT_DIM,
-                              "'then' is when the GPU had its peak: who held its memory.");
-        plim_report_unknowns(p);
-    }
+    plim_table(p, devices, 0);
+    plim_in_quiet(p);
+    for (uint32_t i = 0; i < h->n_devices; i++)
+        add_plot(p, h, &h->devices[i]);
+    plim_status st = h->n_processes ? add_processes(p, h, err) : PLIM_OK;
+    plim_paragraph_apart(p, PLIM_PAINT_DIM,
+                         "'then' is when the GPU had its peak: who held its memory.");
+    plim_if_unknown(p, "- unknown");
     return st;
 }
 
-/* ---- JSON, CSV, and which ------------------------------------------------------------------------ */
-
-static plim_status print_csv(plim_page *p, const plim_history *h, plim_err *err)
+plim_status plim_history_print(const plim_history *h, plim_render how, const plim_style *st,
+                               plim_put put, void *ud, plim_err *err)
 {
-    const plim_rows devices = PLIM_FIGURE_LIST(history_device, h->devices, h->n_devices);
-    const plim_rows processes =
-        PLIM_FIGURE_LIST(history_process, h->processes, h->n_processes);
-    return plim_rows_csv(p, h->n_processes ? &processes : &devices, err);
-}
-
-plim_status plim_history_print(const plim_history *h, plim_live_form form,
-                               const plim_style *st, plim_put put, void *ud, plim_err *err)
-{
+    static const plim_report report = {.name = "top", .build = history_build};
     PLIM_REQUIRE(h, err);
-    PLIM_REQUIRE(put, err);
-    if (form != PLIM_LIVE_TEXT && form != PLIM_LIVE_JSON && form != PLIM_LIVE_CSV)
-        return plim_fail(err, PLIM_EUSAGE, (uint64_t)form, "a history has no form %d",
-                         (int)form);
-    plim_page p;
-    plim_page_open(&p, st);
-    plim_status done =
-        form == PLIM_LIVE_TEXT ? print_text(&p, h, err)
-        : form == PLIM_LIVE_JSON
-            ? plim_report_json(&p, "plimsoll/top-history/1", plim_history_figures, h, NULL)
-            : print_csv(&p, h, err);
-    return plim_page_send(&p, done, put, ud, err);
+    return plim_report_print(&report, h, how, st, put, ud, err);
 }

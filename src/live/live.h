@@ -113,5 +113,7 @@ uint32_t plim_past_of(const plim_past *p, uint32_t device, uint64_t *used, uint6
 
 /* "job 8812, 3f9a1c20b7d4"; NULL: neither is known. */
 const char *plim_live_where(plim_arena *a, const char *job, const char *container);
+/* "0", and of an instance "0:1/0". */
+const char *plim_live_device_id(plim_arena *a, const plim_live_view *v, uint32_t i);
 
 #endif

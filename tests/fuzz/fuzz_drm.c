@@ -107,10 +107,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
                         .n_devices = r.n_devices,
                         .processes = r.processes,
                         .n_processes = r.n_processes};
+    static const plim_render forms[] = {PLIM_TEXT, PLIM_JSON, PLIM_CSV, PLIM_MD};
+    for (size_t form = 0; form < PLIM_COUNT(forms); form++) {
+        size_t printed = 0;
+        plim_status st = plim_live_print(&v, forms[form], NULL, count_text, &printed, NULL);
+        plim_assert(!st && printed);
+        (void)st;
+    }
     for (int form = 0; form < PLIM_LIVE_FORM_COUNT; form++) {
         size_t printed = 0;
         plim_status st =
-            plim_live_print(&v, (plim_live_form)form, NULL, count_text, &printed, NULL);
+            plim_live_export(&v, (plim_live_form)form, count_text, &printed, NULL);
         plim_assert(!st && printed);
         (void)st;
     }

@@ -71,11 +71,11 @@ static int read_history(void)
     plim_args a = {.history = path};
     plim_status st = plim_top_history_read(&a, &memory, &h, &err);
     check_that(!st == !err.msg[0] && st == err.code);
-    for (int form = 0; !st && form < PLIM_LIVE_GPUSTAT; form++) {
+    for (int form = 0; !st && form <= PLIM_CSV; form++) {
         size_t printed = 0;
         check_that(
-            !plim_history_print(&h, (plim_live_form)form, NULL, count_text, &printed, NULL));
-        check_that(printed || (form == PLIM_LIVE_TEXT && !h.n_devices));
+            !plim_history_print(&h, (plim_render)form, NULL, count_text, &printed, NULL));
+        check_that(printed || (form == PLIM_TEXT && !h.n_devices));
     }
     int devices = st ? -1 : (int)h.n_devices;
     plim_memory_free(&memory);
