@@ -19,7 +19,9 @@ plim_status plim_render_json(plim_page *p, plim_err *err)
     if (several)
         plim_jw_array(&w);
     for (; b; b = find_kind(b->next, PLIM_BLOCK_DATA)) {
-        plim_report_json_begin(&w, b->schema, NULL);
+        plim_jw_object(&w);
+        plim_jw_key(&w, "schema");
+        plim_jw_cstr(&w, b->schema);
         if (b->list)
             plim_rows_json(&w, b->list, &b->rows);
         else

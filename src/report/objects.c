@@ -156,37 +156,3 @@ void plim_rows_json(plim_jw *w, const char *key, const plim_rows *r)
         write_object(w, r->columns, r->n_columns, plim_rows_at(r, i), NULL);
     plim_jw_end(w);
 }
-
-void plim_report_json_begin(plim_jw *w, const char *schema, const plim_model_info *m)
-{
-    plim_jw_object(w);
-    plim_jw_key(w, "schema");
-    plim_jw_cstr(w, schema);
-    if (!m)
-        return;
-    plim_jw_key(w, "model");
-    write_object(w, plim_model_info_figures, SIZE_MAX, m, NULL);
-}
-
-void plim_report_json_open(plim_jw *w, plim_page *p, const char *schema,
-                           const plim_model_info *m)
-{
-    plim_jw_init(w, &p->buf);
-    plim_report_json_begin(w, schema, m);
-}
-
-void plim_report_json_close(plim_jw *w)
-{
-    plim_jw_end(w);
-    plim_buf_puts(w->out, "\n");
-}
-
-plim_status plim_report_json(plim_page *p, const char *schema, const plim_column *figures,
-                             const void *result, const plim_rows *own)
-{
-    plim_jw w;
-    plim_report_json_open(&w, p, schema, NULL);
-    plim_figures_json(&w, figures, result, own);
-    plim_report_json_close(&w);
-    return PLIM_OK;
-}

@@ -2,8 +2,6 @@
 #include "base/utf8.h"
 #include "report/report.h"
 
-#include <stdio.h>
-
 void plim_page_open(plim_page *p, const plim_style *st)
 {
     enum { WIDTH = 80, TOP = 10 }; /* the defaults that plim_style documents */
@@ -98,8 +96,7 @@ static size_t page_char(plim_str s, size_t i)
     return n;
 }
 
-/* The longest prefix of clean text that fits in `columns`. */
-static plim_str page_head(plim_str s, uint32_t columns)
+plim_str plim_page_fit(plim_str s, uint32_t columns)
 {
     size_t i = 0;
     for (uint32_t used = 0; i < s.n;) {
@@ -135,8 +132,8 @@ plim_str plim_page_cut(plim_page *p, plim_str s, uint32_t columns, bool head)
     plim_str dots = plim_str_of(plim_page_glyph(p, "\xe2\x80\xa6", ".."));
     uint32_t wide = plim_text_width(dots);
     if (columns < wide)
-        return page_head(s, columns);
-    plim_str kept = head ? page_tail(s, columns - wide) : page_head(s, columns - wide);
+        return plim_page_fit(s, columns);
+    plim_str kept = head ? page_tail(s, columns - wide) : plim_page_fit(s, columns - wide);
     plim_str a = head ? dots : kept, b = head ? kept : dots;
     plim_str cut = plim_arena_printf(&p->arena, "%.*s%.*s", PLIM_STR_ARG(a), PLIM_STR_ARG(b));
     if (!cut.p)
@@ -153,125 +150,7 @@ void plim_page_field(plim_page *p, plim_str s, uint32_t columns, bool right)
     plim_buf_repeat(&p->buf, " ", right ? 0 : pad);
 }
 
-/* ---- lines --------------------------------------------------------------- */
-
-plim_flow plim_flow_open(plim_page *p, const char *gap, uint32_t indent)
-{
-    return (plim_flow){.page = p, .gap = gap, .indent = indent};
-}
-
-plim_flow plim_flow_lead(plim_page *p, const char *gap, const char *lead)
-{
-    uint32_t width = plim_text_width(plim_str_of(lead));
-    plim_page_puts(p, lead);
-    return (plim_flow){.page = p, .gap = gap, .indent = width, .column = width, .led = true};
-}
-
-static void flow_line(plim_flow *f)
-{
-    if (f->column)
-        plim_page_puts(f->page, "\n");
-    plim_buf_repeat(&f->page->buf, " ", f->indent);
-    f->column = f->indent;
-}
-
-static plim_str flow_trim(plim_str s) /* lines do not end in spaces */
-{
-    while (s.n && s.p[s.n - 1] == ' ')
-        s.n--;
-    return s;
-}
-
-void plim_flow_room(plim_flow *f, uint32_t wide)
-{
-    uint32_t gap = plim_text_width(plim_str_of(f->gap));
-    if (f->led) {
-        f->led = false;
-    } else if (f->column > f->indent && f->column + gap + wide <= f->page->width) {
-        plim_page_puts(f->page, f->gap);
-        f->column += gap;
-    } else {
-        flow_line(f);
-    }
-}
-
-/* The part of a text that fits in a line, without the word that it would break. */
-static plim_str last_words(plim_str s, plim_str fits)
-{
-    size_t n = fits.n;
-    while (n && n < s.n && s.p[n - 1] != ' ')
-        n--;
-    return n ? (plim_str){s.p, n} : fits;
-}
-
-void plim_flow_put(plim_flow *f, plim_str s)
-{
-    uint32_t wide = plim_text_width(s);
-    while (f->column + wide > f->page->width) { /* splits text longer than a line */
-        plim_str part = last_words(s, page_head(s, f->page->width - f->column));
-        plim_buf_add(&f->page->buf, flow_trim(part));
-        s = (plim_str){s.p + part.n, s.n - part.n};
-        wide = plim_text_width(s);
-        f->column += 1; /* the line is not empty */
-        flow_line(f);
-    }
-    plim_buf_add(&f->page->buf, s);
-    f->column += wide;
-}
-
-void plim_flow_add(plim_flow *f, plim_str s)
-{
-    s = flow_trim(s);
-    if (!s.n)
-        return;
-    plim_flow_room(f, plim_text_width(s));
-    plim_flow_put(f, s);
-}
-
-void plim_flow_words(plim_flow *f, plim_str s)
-{
-    for (size_t i = 0; i < s.n;) {
-        size_t from = i;
-        while (i < s.n && s.p[i] != ' ')
-            i++;
-        plim_flow_add(f, (plim_str){s.p + from, i - from});
-        while (i < s.n && s.p[i] == ' ')
-            i++;
-    }
-}
-
-void plim_flow_printf(plim_flow *f, const char *fmt, ...)
-{
-    plim_buf b;
-    char z[256];
-    va_list ap, again;
-    plim_buf_init(&b, &f->page->arena);
-    va_start(ap, fmt);
-    va_copy(again, ap);
-    int n = vsnprintf(z, sizeof z, fmt, ap);
-    va_end(ap);
-    char *p = n < 0 ? NULL : plim_arena_new(&f->page->arena, (uint64_t)n + 1, 1);
-    if (p) {
-        vsnprintf(p, (size_t)n + 1, fmt, again);
-        plim_flow_add(f, plim_page_clean(f->page, p));
-    } else {
-        f->page->buf.bad = true;
-    }
-    va_end(again);
-}
-
-void plim_flow_end(plim_flow *f)
-{
-    if (f->column)
-        plim_page_puts(f->page, "\n");
-}
-
-void plim_page_wrap(plim_page *p, const char *text, uint32_t indent)
-{
-    plim_flow f = plim_flow_open(p, " ", indent);
-    plim_flow_words(&f, plim_page_clean(p, text));
-    plim_flow_end(&f);
-}
+/* ---- bytes -------------------------------------------------------------------- */
 
 /* In the unit of `scale`, unless it would be below a tenth of that. */
 static plim_text bytes_beside(const plim_page *p, uint64_t bytes, uint64_t scale)
@@ -317,23 +196,4 @@ uint32_t plim_report_share(uint64_t part, uint64_t whole, uint32_t steps)
         return part ? steps : 0;
     uint64_t n = (part * steps + whole / 2) / whole;
     return n || !part ? (uint32_t)n : 1;
-}
-
-void plim_report_unknowns(plim_page *p)
-{
-    if (!p->unknowns)
-        return;
-    plim_page_paint(p, PLIM_PAINT_DIM);
-    plim_page_puts(p, "- unknown\n");
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
-}
-
-void plim_report_paragraph(plim_page *p, plim_paint paint, const char *text)
-{
-    if (!text || !*text)
-        return;
-    plim_page_puts(p, "\n");
-    plim_page_paint(p, paint);
-    plim_page_wrap(p, text, 0);
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
 }

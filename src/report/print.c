@@ -33,15 +33,6 @@ static plim_str join_notes(plim_page *p, const plim_report *report, const void *
     return plim_buf_str(&b);
 }
 
-/* Not even --quiet is without it. */
-static void write_note(plim_page *p)
-{
-    if (p->note.n && p->style.quiet)
-        plim_buf_printf(&p->buf, "note " PLIM_STR_FMT "\n", PLIM_STR_ARG(p->note));
-    else
-        plim_report_paragraph(p, PLIM_PAINT_WARN, p->note.p);
-}
-
 /* ---- renderings --------------------------------------------------------------- */
 
 typedef struct rendering {
@@ -82,27 +73,9 @@ static bool has_kind(const plim_page *p, plim_block_kind kind)
     return b != NULL;
 }
 
-static plim_status write_legacy(plim_page *p, const plim_report *report, const void *subject,
-                                plim_render how, plim_err *err)
-{
-    const plim_report_fn fns[PLIM_COUNT(renderings)] = {[PLIM_TEXT] = report->text,
-                                                        [PLIM_JSON] = report->json,
-                                                        [PLIM_CSV] = report->csv,
-                                                        [PLIM_SVG] = report->svg};
-    if (!fns[how])
-        return plim_fail(err, PLIM_EUNSUPPORTED, 0, "'%s' has no %s rendering", report->name,
-                         renderings[how].title);
-    plim_status st = fns[how](p, subject, err);
-    if (!st && how == PLIM_TEXT)
-        write_note(p);
-    return st;
-}
-
 static plim_status write_report(plim_page *p, const plim_report *report, const void *subject,
                                 const rendering *as, plim_err *err)
 {
-    if (!report->build)
-        return write_legacy(p, report, subject, (plim_render)(as - renderings), err);
     plim_status st = report->build(p, subject, err);
     if (st)
         return st;

@@ -70,27 +70,10 @@ const char *plim_page_format(plim_page *p, const char *fmt, ...) PLIM_PRINTF(2, 
 /* Shortens text to `columns`, with an ellipsis at the end or (`head`, for paths) at
  * the beginning. */
 plim_str plim_page_cut(plim_page *p, plim_str clean, uint32_t columns, bool head);
+/* The longest prefix that fits in `columns`. */
+plim_str plim_page_fit(plim_str clean, uint32_t columns);
 /* Prints text cut or padded to `columns`. */
 void plim_page_field(plim_page *p, plim_str clean, uint32_t columns, bool right);
-
-/* Prints pieces of text with a gap between them, and starts a new line where the
- * next piece does not fit. */
-typedef struct plim_flow {
-    plim_page *page;
-    const char *gap;
-    uint32_t indent, column;
-    bool led; /* the first line has begun */
-} plim_flow;
-plim_flow plim_flow_open(plim_page *p, const char *gap, uint32_t indent);
-/* Prints `lead`, after which the pieces follow, and below which other lines begin. */
-plim_flow plim_flow_lead(plim_page *p, const char *gap, const char *lead);
-void plim_flow_room(plim_flow *f, uint32_t columns); /* a gap, or a new line, before so many */
-void plim_flow_put(plim_flow *f, plim_str clean); /* without a gap; splits what is too long */
-void plim_flow_words(plim_flow *f, plim_str clean);
-void plim_flow_add(plim_flow *f, plim_str clean);
-void plim_flow_printf(plim_flow *f, const char *fmt, ...) PLIM_PRINTF(2, 3); /* cleaned */
-void plim_flow_end(plim_flow *f);                                     /* ends the last line */
-void plim_page_wrap(plim_page *p, const char *text, uint32_t indent); /* a paragraph */
 
 /* Bytes, in the unit of the page's largest figure unless less than a tenth of it. */
 plim_text plim_page_bytes(const plim_page *p, uint64_t bytes);
@@ -288,8 +271,6 @@ plim_align plim_column_align(const plim_column *c);
 /* PLIM_EUSAGE: `only` names an unknown column. */
 plim_status plim_rows_text(plim_page *p, const plim_rows *r, uint32_t indent, plim_err *err);
 plim_status plim_rows_csv(plim_page *p, const plim_rows *r, plim_err *err);
-/* A table under a title, of the first rows of a list that is in order: as many as --top says. */
-plim_status plim_report_table(plim_page *p, const char *title, plim_rows rows, plim_err *err);
 const void *plim_rows_at(const plim_rows *r, uint64_t i);
 void plim_rows_json(plim_jw *w, const char *key, const plim_rows *r); /* an array of objects */
 /* The members of an object, between its braces.  `own`: rows that take the place of those in
@@ -297,9 +278,6 @@ void plim_rows_json(plim_jw *w, const char *key, const plim_rows *r); /* an arra
  * NULL is none. */
 void plim_figures_json(plim_jw *w, const plim_column *figures, const void *of,
                        const plim_rows *own);
-/* The whole page: {"schema":..., and the figures of the result. */
-plim_status plim_report_json(plim_page *p, const char *schema, const plim_column *figures,
-                             const void *result, const plim_rows *own);
 
 /* Of structs that several reports have: shared.def. */
 extern const plim_column plim_model_info_figures[];
@@ -309,12 +287,11 @@ plim_rows plim_phase_rows(const plim_phase_row *rows, uint32_t n);
 
 /* ---- shared by several reports ------------------------------------------- */
 
-/* Adds the blocks of a report, or writes its renderings; NULL: it has no such rendering. */
+/* Adds the blocks of a report, or draws a picture of it. */
 typedef plim_status (*plim_report_fn)(plim_page *p, const void *subject, plim_err *err);
 typedef struct plim_report {
     const char *name;
-    plim_report_fn build; /* NULL: text, json, csv and svg */
-    plim_report_fn text, json, csv, svg;
+    plim_report_fn build;
     /* The i-th model that the report is about, NULL past the last; none: it is about no model.
      * What a model's note says is left out or changed follows the text, whatever that is. */
     const plim_model_info *(*model)(const void *subject, uint32_t i);
@@ -328,12 +305,6 @@ typedef struct plim_report {
 plim_status plim_report_print(const plim_report *report, const void *subject, plim_render how,
                               const plim_style *st, plim_put put, void *ud, plim_err *err);
 
-/* Writes {"schema":...,"model":{...}; without a model only the schema. */
-void plim_report_json_begin(plim_jw *w, const char *schema, const plim_model_info *m);
-/* The same as the whole of a page. */
-void plim_report_json_open(plim_jw *w, plim_page *p, const char *schema,
-                           const plim_model_info *m);
-void plim_report_json_close(plim_jw *w);                             /* with a line end */
 void plim_report_model_line(plim_page *p, const plim_model_info *m); /* name, parameters */
 const char *plim_report_gain(plim_inplace_gain gain);
 const char *plim_report_fits(plim_fits fits); /* "yes"; NULL: no card was chosen */
@@ -351,12 +322,9 @@ typedef struct plim_report_card_fit {
 void plim_report_verdict(plim_page *p, const plim_report_card_fit *c);
 /* The settings that are the same in all of the estimates. */
 void plim_report_settings_line(plim_page *p, const plim_estimate *const *list, uint32_t n);
-/* The line of an estimate about the time of a step,. */
+/* The line of an estimate about the time of a step. */
 void plim_report_step_time(plim_page *p, const plim_step_time *t, uint32_t indent);
-/* A paragraph after an empty line; NULL or "": nothing. */
-void plim_report_paragraph(plim_page *p, plim_paint paint, const char *text);
 const char *plim_report_card(const char *gpu); /* "RTX 4090": without NVIDIA and GeForce */
-void plim_report_unknowns(plim_page *p);       /* the note "- unknown", if a cell is "-" */
 /* part / whole in units of 1 / steps, rounded; at least 1 if part is not 0. */
 uint32_t plim_report_share(uint64_t part, uint64_t whole, uint32_t steps);
 

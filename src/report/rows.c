@@ -310,19 +310,6 @@ plim_status plim_rows_text(plim_page *p, const plim_rows *r, uint32_t indent, pl
 
 /* ---- the rest ------------------------------------------------------------ */
 
-plim_status plim_report_table(plim_page *p, const char *title, plim_rows rows, plim_err *err)
-{
-    uint64_t all = rows.n;
-    if (!all)
-        return PLIM_OK;
-    rows.n = PLIM_MIN(all, (uint64_t)p->style.top);
-    plim_buf_printf(&p->buf, "\n%s", title);
-    if (rows.n < all)
-        plim_buf_printf(&p->buf, " (%" PRIu64 " of %" PRIu64 ")", rows.n, all);
-    plim_page_puts(p, "\n");
-    return plim_rows_text(p, &rows, 2, err);
-}
-
 plim_status plim_rows_csv(plim_page *p, const plim_rows *r, plim_err *err)
 {
     plim_pick pick;

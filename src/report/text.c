@@ -13,6 +13,93 @@ static void set_paint(text *t, plim_paint paint)
         plim_page_paint(t->p, t->painted = paint);
 }
 
+/* ---- where lines break --------------------------------------------------------- */
+
+/* Text that begins a new line where the next piece does not fit. */
+typedef struct flow {
+    plim_page *page;
+    const char *gap;
+    uint32_t indent, column;
+    bool led; /* the first line has begun */
+} flow;
+
+static flow flow_open(plim_page *p, const char *gap, uint32_t indent)
+{
+    return (flow){.page = p, .gap = gap, .indent = indent};
+}
+
+/* After `lead`; further lines are indented as far. */
+static flow flow_lead(plim_page *p, const char *gap, const char *lead)
+{
+    uint32_t width = plim_text_width(plim_str_of(lead));
+    plim_page_puts(p, lead);
+    return (flow){.page = p, .gap = gap, .indent = width, .column = width, .led = true};
+}
+
+static void flow_line(flow *f)
+{
+    if (f->column)
+        plim_page_puts(f->page, "\n");
+    plim_buf_repeat(&f->page->buf, " ", f->indent);
+    f->column = f->indent;
+}
+
+static plim_str trim_end(plim_str s) /* lines do not end in spaces */
+{
+    while (s.n && s.p[s.n - 1] == ' ')
+        s.n--;
+    return s;
+}
+
+/* Before a piece of so many columns: a gap, or a new line. */
+static void flow_room(flow *f, uint32_t wide)
+{
+    uint32_t gap = plim_text_width(plim_str_of(f->gap));
+    if (f->led) {
+        f->led = false;
+    } else if (f->column > f->indent && f->column + gap + wide <= f->page->width) {
+        plim_page_puts(f->page, f->gap);
+        f->column += gap;
+    } else {
+        flow_line(f);
+    }
+}
+
+/* What of a text stands in the rest of a line: whole words, or as much as fits of one that no
+ * line holds. */
+static plim_str first_words(const flow *f, plim_str s)
+{
+    plim_str fits = plim_page_fit(s, f->page->width - f->column);
+    size_t n = fits.n;
+    if (n == s.n || s.p[n] == ' ')
+        return fits;
+    while (n && s.p[n - 1] != ' ')
+        n--;
+    return n || f->column > f->indent ? (plim_str){s.p, n} : fits;
+}
+
+static void flow_put(flow *f, plim_str s)
+{
+    uint32_t wide = plim_text_width(s);
+    while (f->column + wide > f->page->width) {
+        plim_str part = first_words(f, s);
+        plim_buf_add(&f->page->buf, trim_end(part));
+        for (s = (plim_str){s.p + part.n, s.n - part.n}; s.n && *s.p == ' ';)
+            s = (plim_str){s.p + 1, s.n - 1};
+        wide = plim_text_width(s);
+        f->column += 1; /* the line is not empty */
+        flow_line(f);
+    }
+    plim_buf_add(&f->page->buf, s);
+    f->column += wide;
+}
+
+static void flow_end(flow *f)
+{
+    if (f->column)
+        plim_page_puts(f->page, "\n");
+}
+
 /* ---- lines ------------------------------------------------------------------- */
 
 /* Pieces that are glued together stay in one line. */
@@ -33,22 +120,21 @@ static plim_paint piece_paint(const plim_block *b, const plim_piece *piece)
 
 static void write_line(text *t, const plim_block *b)
 {
-    plim_flow f = b->lead ? plim_flow_lead(t->p, b->gap, b->lead)
-                          : plim_flow_open(t->p, b->gap, b->indent);
+    flow f = b->lead ? flow_lead(t->p, b->gap, b->lead) : flow_open(t->p, b->gap, b->indent);
     for (const plim_piece *piece = b->pieces, *end; piece; piece = end) {
         uint32_t wide;
         end = end_of_group(piece, &wide);
         if (!wide)
             continue;
         set_paint(t, piece_paint(b, piece));
-        plim_flow_room(&f, wide);
+        flow_room(&f, wide);
         for (; piece != end; piece = piece->next) {
             set_paint(t, piece_paint(b, piece));
-            plim_flow_put(&f, piece->text);
+            flow_put(&f, piece->text);
         }
     }
     set_paint(t, b->paint);
-    plim_flow_end(&f);
+    flow_end(&f);
 }
 
 static void write_code(text *t, const plim_block *b)
@@ -59,11 +145,27 @@ static void write_code(text *t, const plim_block *b)
     plim_page_puts(t->p, "\n");
 }
 
+static void write_words(flow *f, plim_str s)
+{
+    for (size_t i = 0; i < s.n;) {
+        size_t from = i;
+        while (i < s.n && s.p[i] != ' ')
+            i++;
+        const plim_str word = {s.p + from, i - from};
+        if (word.n) {
+            flow_room(f, plim_text_width(word));
+            flow_put(f, word);
+        }
+        while (i < s.n && s.p[i] == ' ')
+            i++;
+    }
+}
+
 static void write_paragraph(text *t, const plim_block *b)
 {
-    plim_flow f = plim_flow_open(t->p, b->gap, b->indent);
-    plim_flow_words(&f, b->pieces->text);
-    plim_flow_end(&f);
+    flow f = flow_open(t->p, b->gap, b->indent);
+    write_words(&f, b->pieces->text);
+    flow_end(&f);
 }
 
 /* A figure for programs: "note TEXT". */
