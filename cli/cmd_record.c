@@ -146,8 +146,8 @@ static bool record_prepare(const void *ud, int i)
     (void)i;
     if (setenv("PLIMSOLL_RECORD", job->files->file, 1))
         return false;
-    /* with --json stdout is reserved for the report */
-    return job->args->render != PLIM_JSON || dup2(STDERR_FILENO, STDOUT_FILENO) >= 0;
+    /* with --json and the like stdout is reserved for the report */
+    return job->args->render == PLIM_TEXT || dup2(STDERR_FILENO, STDOUT_FILENO) >= 0;
 }
 
 /* The command's exit status; -1: it could not be started, which was said. */
@@ -165,27 +165,27 @@ static int record_command(const plim_args *a, const record_files *f)
 
 /* ---- the report ------------------------------------------------------------- */
 
-/* Beside the command's own output: on stderr, but with --json on stdout. */
+/* Next to the command's own output: on stderr, but on stdout with --json and the like. */
 static int record_report(plim_args *a, const record_files *f)
 {
     plim_err err = PLIM_ERR_INIT;
     plim_driver_report *r = NULL;
     plim_style style = a->style;
-    bool json = a->render == PLIM_JSON;
-    plim_console errors = {.file = stderr}, *to = json ? &a->console : &errors;
+    bool text = a->render == PLIM_TEXT;
+    plim_console errors = {.file = stderr}, *to = text ? &errors : &a->console;
     if (plim_driver_open(f->file, &r, &err))
         return plim_console_error(&err);
     style.color =
-        style.color && (json || a->color == PLIM_COLOR_ALWAYS || isatty(STDERR_FILENO));
+        style.color && (!text || a->color == PLIM_COLOR_ALWAYS || isatty(STDERR_FILENO));
     plim_status st = PLIM_OK;
-    if (r->n_processes || json)
+    if (r->n_processes || !text)
         st = plim_driver_print(r, a->render, &style, plim_console_put, to, &err);
     else
         fprintf(stderr,
                 "plimsoll: '%s' asked nothing of CUDA's driver, or is linked statically: "
                 "nothing was recorded\n",
                 a->command[0]);
-    if (a->output && !json && !st && !style.quiet)
+    if (a->output && text && !st && !style.quiet)
         fprintf(stderr, "\nRecording: %s (plimsoll replay prints this again)\n", a->output);
     plim_driver_free(r);
     return plim_console_code(&errors, plim_console_result(to, st, &err));

@@ -79,6 +79,13 @@ static void run_set_number(const char *name, long long value)
     run_set_text(name, text);
 }
 
+/* Of the file with a report in the rendering that was asked for: "json", "md". */
+static const char *run_suffix(const plim_args *a)
+{
+    plim_rendering_info r = PLIM_RENDERING_INFO_INIT;
+    return plim_rendering_at((uint32_t)a->render, &r) ? r.key : "";
+}
+
 /* How many cards `--gpu` names, and which; run_check has seen that it is right. */
 static uint32_t run_cards(const plim_args *a, const char **card)
 {
@@ -118,6 +125,7 @@ static void run_environment(const plim_args *a, const run_places *p, const plim_
     run_set_number("WIDTH", a->style.width);
     run_set_number("TOP", a->style.top);
     run_set_number("QUIET", a->style.quiet);
+    run_set_text("RENDER", run_suffix(a));
     char fraction[32];
     snprintf(fraction, sizeof fraction, "%.9g", a->mask_fraction > 0 ? a->mask_fraction : 1.0);
     run_set_text("MASK_FRACTION", fraction);
@@ -137,8 +145,8 @@ static bool run_prepare(const void *ud, int i)
     const char *card;
     if (c->ranks->world)
         plim_ranks_environment(c->ranks, c->ranks->rank[i], (int)run_cards(c->args, &card));
-    /* with --json stdout is reserved for the report */
-    return c->args->render != PLIM_JSON || dup2(STDERR_FILENO, STDOUT_FILENO) >= 0;
+    /* with --json and the like stdout is reserved for the report */
+    return c->args->render == PLIM_TEXT || dup2(STDERR_FILENO, STDOUT_FILENO) >= 0;
 }
 
 /* The command's exit status, of several ranks the first that is not 0; -1: it could not be
@@ -170,7 +178,7 @@ static void run_print_file(plim_console *c, const char *path)
     fclose(f);
 }
 
-/* A report's name is PID+ if the process used the GPU, else PID-; beside it is PID+.json, and
+/* A report's name is PID+ if the process used the GPU, else PID-; beside it are PID+.json and PID+.md, and
  * beside that of a rank PID.rank with its figures. */
 typedef struct run_report {
     int pid;
@@ -237,6 +245,19 @@ static void run_print_text(plim_console *c, const plim_style *st, const char *fo
     }
 }
 
+/* In a rendering other than text. */
+static void run_print_rendering(plim_args *a, const char *folder, char end,
+                                const run_reports *all)
+{
+    for (int i = 0; i < all->n; i++) {
+        char path[PATH_MAX + 32];
+        snprintf(path, sizeof path, "%s/%d%c.%s", folder, all->at[i].pid, end, run_suffix(a));
+        if (i && a->render != PLIM_JSON)
+            plim_console_puts(&a->console, "\n");
+        run_print_file(&a->console, path);
+    }
+}
+
 /* Prints the reports that end in `end`, and their text to `copy`. */
 static void run_print_all(plim_args *a, plim_console *copy, const char *folder, char end,
                           run_reports *all)
@@ -244,13 +265,10 @@ static void run_print_all(plim_args *a, plim_console *copy, const char *folder, 
     run_find_reports(folder, end, all);
     if (copy->file)
         run_print_text(copy, &a->style, folder, end, all);
-    if (a->render != PLIM_JSON)
+    if (a->render == PLIM_TEXT)
         run_print_text(&a->console, &a->style, folder, end, all);
-    for (int i = 0; i < all->n && a->render == PLIM_JSON; i++) {
-        char path[PATH_MAX + 32];
-        snprintf(path, sizeof path, "%s/%d%c.json", folder, all->at[i].pid, end);
-        run_print_file(&a->console, path);
-    }
+    else
+        run_print_rendering(a, folder, end, all);
 }
 
 /* The report of a process that imported PyTorch without using the GPU, such as a launcher,

@@ -10,7 +10,7 @@ Reads src/answers/*.def, which src/report/figures.h describes, and compares with
  * python/plimsoll/_records.py: the classes, likewise of a .def;
  * docs/json.md: the tables, likewise of an answer or an object.
 
-Reads src/report/renderings.def, too: plim_render in plimsoll.h, and Render in python/plimsoll/_library.py.
+Reads src/report/renderings.def, too: plim_render in plimsoll.h, and Render in _library.py and the shim's abi.py.
 
 A figure without a line of doc, or a number without a unit, is an error.
 """
@@ -265,7 +265,7 @@ def render_enum():
 
 
 def library(text):
-    """The class Render of _library.py."""
+    """The class Render of _library.py and abi.py."""
     names = [name for name, _ in renderings()]
     return re.sub(r"(class Render:\n.*\n    ).*\n", lambda m: f"{m[1]}{', '.join(names)} = range({len(names)})\n", text)
 
@@ -360,7 +360,7 @@ def page(text):
 
 HEADERS = "include/plimsoll.h", "include/plimsoll_vgpu.h", "include/plimsoll_live.h"
 FILES = {**dict.fromkeys(HEADERS, header), "python/plimsoll/_records.py": records, "docs/json.md": page,
-         "python/plimsoll/_library.py": library}
+         "python/plimsoll/_library.py": library, "src/vgpu/torch_shim/plimsoll_front/abi.py": library}
 
 
 def missing(path, text):

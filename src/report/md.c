@@ -163,7 +163,8 @@ static const char *const ends[] = {[ALONE] = "", [LINES] = "\n", [FENCED] = "```
 static plim_status put_block(plim_page *p, const plim_block *b, plim_err *err)
 {
     switch (b->kind) {
-    case PLIM_BLOCK_CODE:
+    case PLIM_BLOCK_CODE: /* with its indent, no line of it ends the fence */
+        plim_buf_repeat(&p->buf, " ", b->indent);
         plim_buf_add(&p->buf, b->pieces->text);
         plim_page_puts(p, "\n");
         break;

@@ -50,7 +50,7 @@ class Vgpu:
 
 class Render:
     c_prefix = "PLIM_"
-    TEXT, JSON = range(2)
+    TEXT, JSON, CSV, SVG, MD = range(5)
 
 
 c_u64, c_u32, c_int, c_str, c_ptr = (ctypes.c_uint64, ctypes.c_uint32, ctypes.c_int,

@@ -143,7 +143,7 @@ class Finder:
 
 def settings():
     words = ("gpu", "alloc_conf", "workspace", "scalar", "save", "report", "lib",
-             "lines", "by", "routing")
+             "lines", "by", "routing", "render")
     numbers = ("vram", "cards", "alone", "steps", "limit", "si", "color", "ascii", "width",
                "top", "quiet")
     run = {k: os.environ.get("PLIMSOLL_RUN_" + k.upper()) for k in words}

@@ -324,8 +324,9 @@ class Story:
             add()
         used = any(card.used() for card in self.device.cards)
         path = os.path.join(self.run["report"], f"{os.getpid()}{'+' if used else '-'}")
-        for name, render in ((path + ".json", Render.JSON), (path, Render.TEXT)):
-            write_whole(name, self.device.report(self.run, render))
+        for key in {"json", self.run["render"] or "json"} - {"text"}:
+            write_whole(f"{path}.{key}", self.device.report(self.run, getattr(Render, key.upper())))
+        write_whole(path, self.device.report(self.run, Render.TEXT))  # the last: it is looked for
 
     def save(self):
         """To the file, or, if another process of this run has it, beside it."""
