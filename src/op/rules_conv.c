@@ -1,6 +1,8 @@
 /* rules_conv.c -- convolution and its transpose, as cuDNN runs them.
  * src: docs/sources/operators.md 5; aten/src/ATen/native/Convolution.cpp,
  * cudnn/ConvShared.cpp. */
+#include <stdio.h>
+
 #include "op/cudnn.h"
 #include "op/rules.h"
 
@@ -45,43 +47,43 @@ static int64_t conv_out_dim(const conv_geometry *q, int32_t i, int64_t in, int64
     return in + 2 * q->pad[i] < window ? 0 : (in + 2 * q->pad[i] - window) / q->stride[i] + 1;
 }
 
+static bool conv_fail(plim_machine *m, plim_status st, const plim_meta *x, const plim_meta *w,
+                      const char *why)
+{
+    char sx[96], sw[96];
+    plim_m_fail(m, st, "convolution of %s with %s: %s", plim_meta_str(x, sx, sizeof sx),
+                plim_meta_str(w, sw, sizeof sw), why);
+    return false;
+}
+
 /* Size of the output; fails the machine if the shapes do not fit. */
 static bool conv_out_meta(plim_machine *m, const conv_geometry *q, const plim_meta *x,
                           const plim_meta *w, plim_meta *out)
 {
-    char sx[96], sw[96];
+    char why[160];
     int32_t rank = q->spatial + 2;
-    plim_meta_str(x, sx, sizeof sx);
-    plim_meta_str(w, sw, sizeof sw);
     if (x->rank != rank || w->rank != rank) {
-        plim_m_fail(m, PLIM_ESHAPE, "convolution of %s with %s: the rank must be %d", sx, sw,
-                    (int)rank);
-        return false;
+        snprintf(why, sizeof why, "the rank must be %d", (int)rank);
+        return conv_fail(m, PLIM_ESHAPE, x, w, why);
     }
     for (int32_t i = 0; i < rank; i++)
-        if (x->dim[i] > (int64_t)1 << 40 || w->dim[i] > (int64_t)1 << 40) {
-            plim_m_fail(m, PLIM_ERANGE,
-                        "convolution of %s with %s: a dim is over the limit of 2^40", sx, sw);
-            return false;
-        }
+        if (x->dim[i] > (int64_t)1 << 40 || w->dim[i] > (int64_t)1 << 40)
+            return conv_fail(m, PLIM_ERANGE, x, w, "a dim is over the limit of 2^40");
     int64_t want = q->transposed ? w->dim[0] : plim_dim_mul(w->dim[1], q->groups);
     if (x->dim[1] != want || q->groups < 1 || w->dim[0] % q->groups) {
-        plim_m_fail(m, PLIM_ESHAPE,
-                    "convolution of %s with %s: the input has %" PRId64
-                    " channels, the weight expects %" PRId64 " (%" PRId64 " groups)",
-                    sx, sw, x->dim[1], want, q->groups);
-        return false;
+        snprintf(why, sizeof why,
+                 "the input has %" PRId64 " channels, the weight expects %" PRId64 " (%" PRId64
+                 " groups)",
+                 x->dim[1], want, q->groups);
+        return conv_fail(m, PLIM_ESHAPE, x, w, why);
     }
     *out = (plim_meta){.dtype = x->dtype, .rank = rank};
     out->dim[0] = x->dim[0];
     out->dim[1] = q->transposed ? plim_dim_mul(w->dim[1], q->groups) : w->dim[0];
     for (int32_t i = 0; i < q->spatial; i++) {
         out->dim[2 + i] = conv_out_dim(q, i, x->dim[2 + i], w->dim[2 + i]);
-        if (out->dim[2 + i] < 1) {
-            plim_m_fail(m, PLIM_ESHAPE, "convolution of %s with %s: the output would be empty",
-                        sx, sw);
-            return false;
-        }
+        if (out->dim[2 + i] < 1)
+            return conv_fail(m, PLIM_ESHAPE, x, w, "the output would be empty");
     }
     return true;
 }
