@@ -131,14 +131,17 @@ plim_status plim_schema_bind(plim_arena *a, const char *schema, const plim_named
     plim_str rest = plim_str_of(schema);
     schema_slot s;
     while (n < PLIM_COUNT(slot) && schema_next(&rest, &s)) {
-        slot[n] = schema_default(s.def);
+        bool has = false;
         for (uint32_t i = 0; i < n_given; i++) /* dropout_ calls it self */
             if (plim_str_eq(given[i].name, s.name) ||
                 (n == 0 && plim_str_is(s.name, "input") &&
                  plim_str_is(given[i].name, "self"))) {
                 slot[n] = given[i].arg;
                 used |= 1ull << i;
+                has = true;
             }
+        if (!has)
+            slot[n] = schema_default(s.def);
         n++;
     }
     for (uint32_t i = n_given; unknown && i-- > 0;)
