@@ -61,6 +61,14 @@ static bool is_loaded(const plim_value *v)
 
 enum { MAX_MODULE_DEPTH = 256 };
 
+static uint32_t count_dots(plim_str path)
+{
+    uint32_t dots = 0;
+    for (size_t k = 0; k < path.n; k++)
+        dots += path.p[k] == '.';
+    return dots;
+}
+
 /* Appends a module's own values to out[], which has n. */
 static uint32_t emit_values(const uint32_t *head, const uint32_t *link, uint32_t mod,
                             uint32_t *out, uint32_t n)
@@ -74,7 +82,8 @@ uint32_t plim_step_order(plim_arena *a, const plim_graph *g, bool parents_first,
                          uint32_t **out)
 {
     module_tree t = {0};
-    uint32_t *owner = PLIM_NEW_N(a, uint32_t, g->n_values), n = 0, id;
+    uint32_t *owner = PLIM_NEW_N(a, uint32_t, g->n_values), n = 0, id = 0;
+    plim_str last = PLIM_STR("");
     *out = PLIM_NEW_N(a, uint32_t, g->n_values);
     if (!owner || !*out || module_get(a, &t, PLIM_STR("")) == PLIM_NONE)
         return PLIM_NONE;
@@ -83,11 +92,11 @@ uint32_t plim_step_order(plim_arena *a, const plim_graph *g, bool parents_first,
     for (uint32_t i = 0; i < g->n_values; i++)
         if (is_loaded(&g->values[i])) {
             plim_str path = owner_path(g->values[i].name);
-            uint32_t dots = 0;
-            for (size_t k = 0; k < path.n; k++)
-                dots += path.p[k] == '.';
-            owner[i] = dots < MAX_MODULE_DEPTH ? module_get(a, &t, path) : 0;
-            if (owner[i] == PLIM_NONE)
+            if (!plim_str_eq(path, last)) /* a module's values come one after the other */
+                id = count_dots(path) < MAX_MODULE_DEPTH ? module_get(a, &t, path) : 0;
+            owner[i] = id;
+            last = path;
+            if (id == PLIM_NONE)
                 return PLIM_NONE;
         }
     /* values by module: parameters before buffers, in file order within each */
@@ -262,16 +271,17 @@ static void load_adapters(const loading *l, const uint32_t *order, uint32_t n,
 }
 
 void plim_step_load(plim_machine *m, plim_arena *a, const plim_graph *g, plim_dtype dtype,
-                    bool from_host, plim_t *value)
+                    bool from_host, const uint32_t *values, uint32_t n, plim_t *value)
 {
     const loading l = {m, g, value, from_host};
-    uint32_t *order = NULL, n_flats = 0, n = plim_step_order(a, g, false, &order);
+    uint32_t n_flats = 0, *order = PLIM_NEW_N(a, uint32_t, (uint64_t)n + 1);
     flat *flats = flats_of(a, g, &n_flats);
     bool *host = on_host(a, g);
-    if (n == PLIM_NONE || (n_flats && !flats) || !host) {
+    if (!order || (n_flats && !flats) || !host) {
         plim_m_oom(m);
         return;
     }
+    memcpy(order, values, n * sizeof *order);
     for (uint32_t i = 0; i < n; i++) {
         const plim_value *v = &g->values[order[i]];
         if (v->tied_to != PLIM_NONE) { /* one tensor: loaded under its first name */

@@ -17,19 +17,15 @@ enum { PER_NODE = 4 }; /* storages, both passes */
 
 /* ---- load -------------------------------------------------------------------------- */
 
-static void load_model(plim_run *r)
+static plim_status load_model(plim_run *r, plim_err *err)
 {
-    r->step = -1;
-    plim_run_mark(r, PLIM_PHASE_LOAD, PLIM_STR(""));
     const plim_strategy *by = r->s->share.strategy.strategy;
-    plim_step_load(r->m, r->a, r->g, r->s->dtype, by && by->from_host, r->value);
-}
-
-static plim_status wrap_model(plim_run *r, plim_err *err)
-{
     uint32_t *order = NULL, n = plim_step_order(r->a, r->g, false, &order);
     if (n == PLIM_NONE)
         return plim_oom(err);
+    r->step = -1;
+    plim_run_mark(r, PLIM_PHASE_LOAD, PLIM_STR(""));
+    plim_step_load(r->m, r->a, r->g, r->s->dtype, by && by->from_host, order, n, r->value);
     r->shared = (plim_shared){.a = r->a,
                               .m = r->m,
                               .g = r->g,
@@ -520,8 +516,7 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
                      g->n_values + PER_NODE * g->n_nodes * (uint32_t)PLIM_MIN(s->steps, 2));
     plim_tape_limit(tape, s->room, s->limited);
     plim_run_recomputes(&r);
-    load_model(&r);
-    if ((st = wrap_model(&r, err)))
+    if ((st = load_model(&r, err)))
         return st;
     plim_run_pipelined(&r);
     if (!s->infer)

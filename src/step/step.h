@@ -62,10 +62,11 @@ typedef struct plim_step_info {
 plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_settings *s,
                           plim_tape *tape, plim_step_info *info, plim_err *err);
 
-/* model.to(device) for parameters, buffers and constants; their handles go to value[] by value
- * id.  A dtype of PLIM_DTYPE_COUNT: as in the graph.  from_host: they stay there for now. */
+/* model.to(device) for values[], which are parameters, buffers and constants in their order below;
+ * their handles go to value[] by value id.  A dtype of PLIM_DTYPE_COUNT: as in the graph.
+ * from_host: they stay there for now. */
 void plim_step_load(plim_machine *m, plim_arena *a, const plim_graph *g, plim_dtype dtype,
-                    bool from_host, plim_t *value);
+                    bool from_host, const uint32_t *values, uint32_t n, plim_t *value);
 /* Parameters, buffers and constants in the order of the module tree, each module's parameters
  * before its buffers: children first, as model.to() visits them (torch/nn/modules/module.py
  * _apply), or parents first, as deepcopy does. PLIM_NONE: no memory. */
