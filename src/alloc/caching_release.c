@@ -14,7 +14,7 @@ bool plim__release_oversize(caching *c, const request *r)
         return true;
     }
     b = b != PLIM_NONE ? plim_fs_prev(c->nodes, set, b)
-                       : plim_fs_before(c->nodes, set, (plim_fs_at){.key = UINT64_MAX});
+                       : plim_fs_before(c->nodes, set, &(plim_fs_at){.key = UINT64_MAX});
     for (; b != PLIM_NONE && got < want && c->blocks[b].size >= split; b = prev) {
         prev = plim_fs_prev(c->nodes, set, b);
         if (is_whole_segment(&c->blocks[b])) {

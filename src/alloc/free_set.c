@@ -115,13 +115,13 @@ void plim_fs_erase(plim_fs_node *n, plim_fs *set, uint32_t id)
 
 /* ---- searches ------------------------------------------------------------ */
 
-uint32_t plim_fs_lower_bound(const plim_fs_node *n, const plim_fs *set, plim_fs_at at)
+uint32_t plim_fs_lower_bound(const plim_fs_node *n, const plim_fs *set, const plim_fs_at *at)
 {
-    uint32_t best = PLIM_NONE, bin = bin_of(at.key);
+    uint32_t best = PLIM_NONE, bin = bin_of(at->key);
     if (!set)
         return PLIM_NONE;
     for (uint32_t id = set->root[bin]; id != PLIM_NONE;) {
-        if (node_before(n, id, &at)) {
+        if (node_before(n, id, at)) {
             id = n[id].right;
         } else {
             best = id;
@@ -135,12 +135,12 @@ uint32_t plim_fs_lower_bound(const plim_fs_node *n, const plim_fs *set, plim_fs_
     return best;
 }
 
-uint32_t plim_fs_before(const plim_fs_node *n, const plim_fs *set, plim_fs_at at)
+uint32_t plim_fs_before(const plim_fs_node *n, const plim_fs *set, const plim_fs_at *at)
 {
     uint32_t best = PLIM_NONE;
-    for (uint32_t bin = bin_of(at.key) + 1; set && bin-- > 0 && best == PLIM_NONE;)
+    for (uint32_t bin = bin_of(at->key) + 1; set && bin-- > 0 && best == PLIM_NONE;)
         for (uint32_t id = set->root[bin]; id != PLIM_NONE;) {
-            if (node_before(n, id, &at)) {
+            if (node_before(n, id, at)) {
                 best = id;
                 id = n[id].right;
             } else {

@@ -43,19 +43,19 @@ void plim_fs_erase(plim_fs_node *n, plim_fs *set, uint32_t id); /* must be a mem
 
 /* The smallest member that is not before `at`; the largest one that is before it.  PLIM_NONE:
  * there is none, as in a set that is NULL. */
-uint32_t plim_fs_lower_bound(const plim_fs_node *n, const plim_fs *set, plim_fs_at at);
-uint32_t plim_fs_before(const plim_fs_node *n, const plim_fs *set, plim_fs_at at);
+uint32_t plim_fs_lower_bound(const plim_fs_node *n, const plim_fs *set, const plim_fs_at *at);
+uint32_t plim_fs_before(const plim_fs_node *n, const plim_fs *set, const plim_fs_at *at);
 
 /* The smallest member with this key or a larger one. */
 static inline uint32_t plim_fs_fit(const plim_fs_node *n, const plim_fs *set, uint64_t key)
 {
-    return plim_fs_lower_bound(n, set, (plim_fs_at){.key = key});
+    return plim_fs_lower_bound(n, set, &(plim_fs_at){.key = key});
 }
 /* The smallest member after `at`. */
 static inline uint32_t plim_fs_after(const plim_fs_node *n, const plim_fs *set, plim_fs_at at)
 {
     at.id++;
-    return plim_fs_lower_bound(n, set, at);
+    return plim_fs_lower_bound(n, set, &at);
 }
 static inline uint32_t plim_fs_first(const plim_fs_node *n, const plim_fs *set)
 {
@@ -67,7 +67,8 @@ static inline uint32_t plim_fs_next(const plim_fs_node *n, const plim_fs *set, u
 }
 static inline uint32_t plim_fs_prev(const plim_fs_node *n, const plim_fs *set, uint32_t id)
 {
-    return plim_fs_before(n, set, plim_fs_place(n, id));
+    const plim_fs_at at = plim_fs_place(n, id);
+    return plim_fs_before(n, set, &at);
 }
 
 #endif
