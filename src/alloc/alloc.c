@@ -89,7 +89,11 @@ static void get_stats(const plim_alloc_stats *s, plim_alloc_stats *out)
 #undef FREED
 }
 
-bool plim_alloc_pressed(const plim_alloc *h) { return h->device.pressed; }
+plim_rooms plim_alloc_rooms(const plim_alloc *h)
+{
+    const plim_device *d = &h->device;
+    return d->asked ? (plim_rooms){0, 0} : (plim_rooms){d->held, d->refused};
+}
 
 void plim_alloc_get_stats(const plim_alloc *h, plim_alloc_stats *out)
 {

@@ -96,9 +96,14 @@ plim_status plim_alloc_config(plim_alloc *h, plim_str conf, plim_err *err);
 /* torch.cuda.set_per_process_memory_fraction: a fraction of the device's total. */
 plim_status plim_alloc_set_fraction(plim_alloc *h, double fraction, plim_err *err);
 
-/* Whether the size of the device has mattered so far: on any other that has what is reserved, all
- * would have been the same if not. */
-bool plim_alloc_pressed(const plim_alloc *h);
+/* Capacities from `least` to less than `end`. */
+typedef struct plim_rooms {
+    uint64_t least, end;
+} plim_rooms;
+
+/* Those on which all so far would have been the same, but for the words of an out-of-memory text:
+ * the device would have given and refused the same.  Empty: it was asked for its size otherwise. */
+plim_rooms plim_alloc_rooms(const plim_alloc *h);
 
 void plim_alloc_get_stats(const plim_alloc *h, plim_alloc_stats *out);
 /* As above, for one pool: columns "small_pool" (requests up to 1 MiB) and "large_pool", which

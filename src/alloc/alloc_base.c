@@ -21,11 +21,16 @@ bool plim_device_reserve(plim_device *d, uint64_t bytes, uint64_t *addr)
 
 bool plim_device_take(plim_device *d, uint64_t bytes, uint64_t *addr)
 {
-    if (bytes > d->capacity - d->used || (addr && !plim_device_reserve(d, bytes, addr))) {
-        d->pressed = true;
+    if (bytes > d->capacity - d->used) {
+        d->refused = PLIM_MIN(d->refused, plim_sat_add(d->used, bytes));
+        return false;
+    }
+    if (addr && !plim_device_reserve(d, bytes, addr)) {
+        d->asked = true; /* it is out of addresses, not of memory */
         return false;
     }
     d->used += bytes;
+    d->held = PLIM_MAX(d->held, d->used);
     return true;
 }
 
@@ -74,7 +79,7 @@ plim_status plim_alloc_set_fraction(plim_alloc *h, double fraction, plim_err *er
     if (!(fraction > 0 && fraction <= 1))
         return plim_fail(err, PLIM_EUSAGE, 0, "memory fraction is not between 0 and 1");
     h->device.limit = fraction_limit(h->torch, fraction, h->device.total);
-    h->device.pressed = true;
+    h->device.asked = true;
     return PLIM_OK;
 }
 
@@ -97,8 +102,9 @@ plim_status plim_alloc_base_init(plim_alloc *h, plim_arena *a, const plim_alloc_
     h->device = (plim_device){.capacity = capacity,
                               .total = total,
                               .limit = fraction_limit(o->torch, fraction, total),
+                              .refused = UINT64_MAX,
                               .next = o->first_address ? o->first_address : 0x7f0000000000};
-    h->device.pressed = h->device.limit != UINT64_MAX;
+    h->device.asked = h->device.limit != UINT64_MAX;
     return PLIM_OK;
 }
 

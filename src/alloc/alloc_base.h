@@ -19,7 +19,9 @@ typedef struct plim_device {
     uint64_t used;     /* taken by the allocator */
     uint64_t limit;    /* of set_per_process_memory_fraction; UINT64_MAX: none */
     uint64_t next;     /* address of the next reservation; addresses only grow */
-    bool pressed;      /* its size has mattered: it refused something, or was asked for it */
+    uint64_t held;     /* the most of `used` so far */
+    uint64_t refused;  /* the least that a request it refused would have made of it */
+    bool asked;        /* for its size: what it refused is not all that its size decides */
     plim_alloc_place place; /* NULL, or it says where instead */
     void *place_ud;
 } plim_device;

@@ -82,7 +82,7 @@ static plim_status use_conf(bfc *b, const bfc_conf *c, const plim_alloc_options 
                              : PLIM_DEVICE_UNLIMITED;
     b->region = round_bytes(preallocate ? b->limit : PLIM_MIN(b->limit, FIRST_REGION));
     b->collects = c->garbage_collection;
-    b->chunks.base.device.pressed |= !c->limit;
+    b->chunks.base.device.asked |= !c->limit;
     return PLIM_OK;
 }
 

@@ -12,7 +12,7 @@ static uint32_t virt_new(caching *c, const request *r)
     uint64_t total = unlimited ? 1ull << 46 : d->total; /* 64 TiB if there is no limit */
     uint64_t page = r->pool == SMALL ? SMALL_SEGMENT : c->base.conf.large_segment, addr = 0;
     uint64_t size = round_up(total + total / 8, page);
-    d->pressed = true;
+    d->asked = true;
     if (unlimited)
         size = PLIM_MAX(size, round_up(r->size, page));
     if (size < r->size || !plim_device_reserve(&c->base.device, size, &addr) ||

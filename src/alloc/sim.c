@@ -22,7 +22,8 @@ typedef struct run {
     plim_bound bound;
     plim_sim *out;
     plim_err *err;
-    uint32_t *block;  /* by storage: PLIM_NONE before its alloc and for 0 bytes */
+    uint32_t *block; /* by storage: PLIM_NONE before its alloc and for 0 bytes */
+    uint32_t n_blocks, cap_blocks;
     levels now, high; /* high: of this interval */
     uint32_t mark;    /* the next one */
 } run;
@@ -228,6 +229,25 @@ static plim_status run_all(run *r)
     return st;
 }
 
+/* Makes room for the blocks of all storages that the tape has by now. */
+static plim_status make_blocks(run *r)
+{
+    uint32_t n = r->t->n_storages;
+    if (n > r->cap_blocks) {
+        uint32_t cap = PLIM_MAX(n, r->t->cap_storages),
+                 *block = PLIM_NEW_N(r->a, uint32_t, cap);
+        if (!block)
+            return plim_oom(r->err);
+        if (r->n_blocks)
+            memcpy(block, r->block, r->n_blocks * sizeof *block);
+        r->block = block;
+        r->cap_blocks = cap;
+    }
+    while (r->n_blocks < n)
+        r->block[r->n_blocks++] = PLIM_NONE;
+    return PLIM_OK;
+}
+
 /* ---- after the run ------------------------------------------------------- */
 
 plim_status plim_sim_live_after(plim_arena *a, const plim_tape *t, uint32_t last,
@@ -271,19 +291,22 @@ static plim_status find_live(run *r)
 static plim_status make_room(run *r)
 {
     plim_sim *o = r->out;
-    r->block = PLIM_NEW_N(r->a, uint32_t, r->t->n_storages);
     if (r->what & PLIM_SIM_ROWS)
         o->rows = PLIM_NEW_N(r->a, plim_phase_row, r->t->n_marks);
     if (r->what & PLIM_SIM_TIMELINE) {
         o->n_buckets = PLIM_MIN(r->t->n_events, (uint32_t)PLIM_BUCKETS);
         o->buckets = PLIM_NEW_N(r->a, plim_bucket, o->n_buckets);
     }
-    if (!r->block || (r->what & PLIM_SIM_ROWS && !o->rows) ||
-        (r->what & PLIM_SIM_TIMELINE && !o->buckets))
+    if ((r->what & PLIM_SIM_ROWS && !o->rows) || (r->what & PLIM_SIM_TIMELINE && !o->buckets))
         return plim_oom(r->err);
-    for (uint32_t i = 0; i < r->t->n_storages; i++)
-        r->block[i] = PLIM_NONE;
-    return PLIM_OK;
+    return make_blocks(r);
+}
+
+static void sum_up(run *r)
+{
+    plim_alloc_get_stats(r->h, &r->out->stats);
+    r->out->requested = r->now.requested;
+    r->out->alike = plim_alloc_rooms(r->h);
 }
 
 plim_status plim_sim_run(plim_arena *a, const plim_tape *tape, const plim_alloc_options *o,
@@ -303,11 +326,48 @@ plim_status plim_sim_run(plim_arena *a, const plim_tape *tape, const plim_alloc_
         st = find_live(&r);
     if (st)
         return st;
-    plim_alloc_get_stats(r.h, &sim.stats);
-    sim.requested = r.now.requested;
-    sim.pressed = plim_alloc_pressed(r.h);
+    sum_up(&r);
     if (sim.buckets && sim.peak_allocated_event != PLIM_NONE)
         sim.peak_bucket = bucket_of(&r, sim.peak_allocated_event);
     *out = sim;
     return PLIM_OK;
+}
+
+/* ---- beside the writer of the tape --------------------------------------- */
+
+struct plim_sim_follower {
+    run run;
+    plim_sim sim;
+};
+
+plim_status plim_sim_follow(plim_arena *a, const plim_tape *tape, const plim_alloc_options *o,
+                            unsigned what, plim_sim_follower **out, plim_err *err)
+{
+    plim_sim_follower *f = *out = PLIM_NEW(a, plim_sim_follower);
+    plim_assert(!(what & PLIM_SIM_ALL));
+    if (!f)
+        return plim_oom(err);
+    f->sim = (plim_sim){.peak_requested_event = PLIM_NONE,
+                        .peak_allocated_event = PLIM_NONE,
+                        .oom_event = PLIM_NONE};
+    f->run = (run){.a = a, .t = tape, .what = what, .out = &f->sim, .err = err};
+    f->run.bound = plim_sim_bound(what);
+    return plim_alloc_new(a, o, &f->run.h, err);
+}
+
+plim_status plim_sim_catch_up(plim_sim_follower *f, bool *oom)
+{
+    run *r = &f->run;
+    plim_sim *o = &f->sim;
+    plim_status st = make_blocks(r);
+    while (!st && !o->oom && o->n_events < r->t->n_events)
+        st = run_event(r, o->n_events++);
+    *oom = o->oom;
+    return st;
+}
+
+const plim_sim *plim_sim_followed(plim_sim_follower *f)
+{
+    sum_up(&f->run);
+    return &f->sim;
 }

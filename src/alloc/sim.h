@@ -41,8 +41,8 @@ typedef struct plim_sim {
     uint64_t requested;     /* live at the end */
     uint32_t n_events;      /* events run: all, or up to and including the one that failed */
 
-    bool pressed;       /* the size of the device mattered: without, any that has peak_reserved
-                           bytes gives the same */
+    plim_rooms alike;   /* capacities with which the run is the same, but for oom_text and
+                           oom_device_free; empty: not known */
     bool oom;           /* the device was out of memory, at least once */
     uint32_t oom_event; /* the first event that ran out of memory */
     plim_str oom_text;  /* and the message PyTorch would have printed; NUL after it */
@@ -62,6 +62,15 @@ typedef struct plim_sim {
  * is full. */
 plim_status plim_sim_run(plim_arena *a, const plim_tape *tape, const plim_alloc_options *o,
                          unsigned what, plim_sim *out, plim_err *err);
+
+/* The same while the tape is being written, up to where the device is first out of memory, if it ever is:
+ * so that its writer need not go on.  Everything lives in `a`; `what`: PLIM_SIM_LOW or _HIGH only. */
+typedef struct plim_sim_follower plim_sim_follower;
+plim_status plim_sim_follow(plim_arena *a, const plim_tape *tape, const plim_alloc_options *o,
+                            unsigned what, plim_sim_follower **out, plim_err *err);
+/* Runs what has been written since; *oom: the device is out of memory. */
+plim_status plim_sim_catch_up(plim_sim_follower *f, bool *oom);
+const plim_sim *plim_sim_followed(plim_sim_follower *f); /* the figures so far */
 
 /* The storages that are live after event `last` (PLIM_NONE: none), in the order of their
  * allocs, in `a`. */

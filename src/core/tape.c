@@ -109,18 +109,16 @@ uint32_t plim_tape_alloc(plim_tape *t, const plim_storage *s)
     plim_assert(s->category < PLIM_CAT_COUNT && s->certainty < PLIM_CERTAINTY_COUNT);
     t->storages[id] = *s;
     t->storages[id].ext_id = (uint64_t)id + 1;
-    t->n_storages++;
-    if (t->room) {
-        t->live = plim_sat_add(t->live, plim_storage_bytes(s, t->limited));
-        t->over |= t->live > t->room;
+    if (t->bound != PLIM_BOUND_USUAL) {
+        t->storages[id].bytes = plim_storage_bytes(s, t->bound);
+        t->storages[id].low = t->storages[id].high = 0;
     }
+    t->n_storages++;
     return id;
 }
 
 bool plim_tape_free_storage(plim_tape *t, uint32_t storage)
 {
-    if (t->room)
-        t->live -= plim_storage_bytes(&t->storages[storage], t->limited);
     return plim_tape_event(t, (plim_event){.id = storage, .kind = PLIM_EVENT_FREE});
 }
 
@@ -736,12 +734,6 @@ static const char *check_event(const plim_tape *t, const plim_event *e, uint8_t 
     case PLIM_EVENT_RESET_PEAK: return NULL;
     }
     return "an event of no known kind";
-}
-
-void plim_tape_limit(plim_tape *t, uint64_t room, plim_bound b)
-{
-    t->room = room;
-    t->limited = b;
 }
 
 uint64_t plim_tape_live_most(const plim_tape *t, plim_bound b)

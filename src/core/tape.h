@@ -83,10 +83,9 @@ typedef struct plim_tape {
     plim_str *configs;
     uint32_t n_events, n_storages, n_marks, n_configs;
     uint32_t cap_events, cap_storages, cap_marks, cap_configs;
-    uint64_t live,
-        room; /* plim_tape_limit: live now; the most that there may be, 0: no limit */
-    plim_bound limited;
-    bool over;     /* there was more */
+    plim_bound bound; /* of sizes that are not exact only this one is kept; USUAL: all three */
+    bool (*ends)(void *ud); /* asks whether the writer may stop; NULL: it may not */
+    void *ends_ud;
     bool waits;    /* streams use storages of others: until when is known within bounds only */
     bool searched; /* cuDNN tried its plans, for which it may take all memory that is free */
 } plim_tape;
@@ -125,9 +124,6 @@ plim_status plim_tape_write(const plim_tape *t, plim_put put, void *ud, plim_err
  * "config" (config). */
 plim_status plim_tape_write_json(const plim_tape *t, plim_put put, void *ud, plim_err *err);
 
-/* From now on `over` tells whether more than `room` bytes were live at once, for a writer who need not go
- * on then. */
-void plim_tape_limit(plim_tape *t, uint64_t room, plim_bound b);
 /* The most bytes that are live at once: what any allocator needs at least. */
 uint64_t plim_tape_live_most(const plim_tape *t, plim_bound b);
 

@@ -1,10 +1,9 @@
 /* facts.h -- what the runs that a search has made tell of other cards.
  *
-
  * What a program requests at one size may depend on the architecture of the card and on the number of its
- * SMs, where a rule asked for them, but not on its memory.  So a run tells of other rooms, too: it fails in any that has
- * less than what is live at once, and where the size of the device did not matter, it is the same in any
- * that has what it reserved. */
+ * SMs, where a rule asked for them, but not on its memory.  So a run tells of other rooms, too: it fails in
+ * any that has less than what is live at once, and its simulation is the same in any in which the allocator
+ * would be given and refused the same (plim_sim.alike). */
 #ifndef PLIM_FACTS_H
 #define PLIM_FACTS_H
 
@@ -12,18 +11,16 @@
 #include "base/idmap.h"
 #include "machine/machine.h"
 
-typedef struct plim_fact_bound {
-    uint64_t needs;  /* less is too little */
-    uint64_t enough; /* enough is as good as any more; 0: not known */
-} plim_fact_bound;
-
+/* At this size, and in any of these rooms, the run fits, or it does not. */
 typedef struct plim_fact {
     int64_t size;
+    unsigned what; /* the size of what is estimated: 0 or PLIM_SIM_HIGH */
+    plim_rooms rooms;
+    bool fits;
+    bool refused; /* the model does not take this size */
     plim_world world;
-    plim_fact_bound usual, high; /* by the sizes of what is estimated */
-    bool refused;                /* the model does not take this size */
-    plim_asked asked;
-    uint32_t older; /* the one before of the same size, + 1; 0: none */
+    plim_asked asked; /* it holds on cards that answer alike */
+    uint32_t older;   /* the one before of the same size, + 1; 0: none */
 } plim_fact;
 
 typedef struct plim_facts {
@@ -33,9 +30,12 @@ typedef struct plim_facts {
     uint32_t n, cap;
 } plim_facts;
 
-/* May be asked of a run at this size in this world; NULL: nothing is known.  Valid until the next
- * fact. */
-plim_fact *plim_facts_find(const plim_facts *f, const plim_world *world, int64_t size);
-plim_fact *plim_facts_add(plim_facts *f, const plim_fact *fact); /* NULL: out of memory */
+/* NULL: nothing is known.  Valid until the next fact. */
+const plim_fact *plim_facts_find(const plim_facts *f, const plim_world *world, int64_t size,
+                                 unsigned what, uint64_t room);
+/* The one that says what is live at once, of runs that were made up to there; NULL: there was none. */
+const plim_fact *plim_facts_live(const plim_facts *f, const plim_world *world, int64_t size,
+                                 unsigned what);
+bool plim_facts_add(plim_facts *f, const plim_fact *fact); /* false: out of memory */
 
 #endif

@@ -62,6 +62,7 @@ typedef struct size_run {
     plim_step_info info;
     int64_t size; /* 0: none */
     plim_world world;
+    plim_simulated high;
 } size_run;
 
 struct plim_fit_search {
@@ -104,22 +105,32 @@ typedef struct fit_bound {
     uint64_t room;
 } fit_bound;
 
-static plim_fact_bound *bound_of(plim_fact *f, unsigned what)
+/* A run that an allocator serves while it is made, so that it ends where memory does. */
+typedef struct served_run {
+    plim_sim_follower *sim;
+    bool oom;
+    plim_status st;
+} served_run;
+
+static bool is_over(void *ud)
 {
-    return what ? &f->high : &f->usual;
+    served_run *v = ud;
+    v->st = plim_sim_catch_up(v->sim, &v->oom);
+    return v->st || v->oom;
 }
 
-/* Runs the step in s->next, up to where it needs more than the room; *refused: the model does not take this
- * size. */
-static plim_status run_size(plim_fit_search *s, int64_t size, fit_bound most, bool *refused,
-                            plim_err *err)
+/* Runs the step in s->next, as far as it is served; NULL: all of it.  *refused: the model does not take
+ * this size. */
+static plim_status run_size(plim_fit_search *s, int64_t size, served_run *served,
+                            bool *refused, plim_err *err)
 {
     size_run *r = s->next;
     plim_job job = *s->job;
-    job.step.room = most.room;
-    job.step.limited = job.bound ? job.bound : plim_sim_bound(most.what);
+    job.step.ends = served ? is_over : NULL;
+    job.step.ends_ud = served;
     plim_arena_reset(&r->arena);
     r->size = 0;
+    r->high.room = 0;
     plim_tape_init(&r->t, &r->arena);
     plim_status st = plim_job_graph(&job, size, &r->arena, &r->g, err);
     *refused = st == PLIM_ERANGE;
@@ -140,78 +151,78 @@ static void keep_run(plim_fit_search *s)
     s->next = r;
 }
 
-/* What a run tells, up to where it needs more than the room, in *fact; NULL: there is none. */
-static plim_status note_run(plim_fit_search *s, int64_t size, fit_bound most, plim_fact **fact,
-                            plim_err *err)
+/* What the run in s->next has live at once is too much for less room: of sizes beyond 64 bits, for any. */
+static bool note_live(plim_fit_search *s, const plim_fact *fact, bool measured)
 {
-    plim_err why = PLIM_ERR_INIT;
-    plim_fact f = {.size = size, .world = s->job->step.world};
-    const plim_tape *t = &s->next->t;
-    plim_status st = run_size(s, size, most, &f.refused, &why);
-    if (st && st != PLIM_ERANGE)
-        return plim_fail(err, why.code, why.at, "%s", why.msg);
-    if (t->over)
-        bound_of(&f, most.what)->needs = t->live;
-    else /* sizes beyond 64 bits do not fit any card */
-        f.usual.needs = f.high.needs = UINT64_MAX;
-    if (!st) {
-        f.usual.needs = plim_tape_live_most(t, PLIM_BOUND_USUAL);
-        f.high.needs = plim_tape_live_most(t, PLIM_BOUND_HIGH);
+    static const unsigned bounds[] = {0, PLIM_SIM_HIGH};
+    plim_fact live = *fact;
+    bool added = true;
+    live.fits = false;
+    for (size_t i = 0; i < PLIM_COUNT(bounds) && added; i++) {
+        const plim_bound b = plim_sim_bound(bounds[i]);
+        live.what = bounds[i];
+        live.rooms =
+            (plim_rooms){0, measured ? plim_tape_live_most(&s->next->t, b) : UINT64_MAX};
+        added = plim_facts_add(&s->facts, &live);
     }
-    f.asked = !st || t->over ? s->next->info.asked : plim_asked_all(&f.world);
-    if (!*fact && !(*fact = plim_facts_add(&s->facts, &f)))
-        return plim_oom(err);
-    (*fact)->usual.needs = PLIM_MAX((*fact)->usual.needs, f.usual.needs);
-    (*fact)->high.needs = PLIM_MAX((*fact)->high.needs, f.high.needs);
-    (*fact)->world = f.world;
-    plim_asked_add(&(*fact)->asked, &f.asked);
-    return PLIM_OK;
+    return added;
 }
 
-static bool is_enough(plim_fact *f, fit_bound b)
+/* Runs the step, served by this allocator, in s->next.  Fills in the fact, of which the size and the bound
+ * are given, and notes what is live at once; *sim is valid until the next run. */
+static plim_status serve_run(plim_fit_search *s, const plim_alloc_options *o, plim_fact *fact,
+                             const plim_sim **sim, plim_err *err)
 {
-    uint64_t enough = bound_of(f, b.what)->enough;
-    return enough && enough <= b.room;
-}
-
-static bool is_too_little(plim_fact *f, fit_bound b)
-{
-    return b.room < bound_of(f, b.what)->needs;
-}
-
-/* Whether the run in s->next fits, simulated. */
-static plim_status simulate_run(plim_fit_search *s, fit_bound bound, plim_fact *fact,
-                                bool *fits, plim_err *err)
-{
-    plim_sim sim;
+    served_run served = {0};
     plim_arena_reset(&s->scratch);
     plim_status st =
-        plim_fit_simulate(s->job, &s->next->t, bound.room, bound.what | PLIM_SIM_STOP_AT_OOM,
-                          &s->scratch, &sim, err);
+        plim_sim_follow(&s->scratch, &s->next->t, o, fact->what, &served.sim, err);
+    if (!st)
+        st = run_size(s, fact->size, &served, &fact->refused, err);
+    fact->fits = !st && !is_over(&served); /* what is freed last is served, too */
+    if (served.st || (st && st != PLIM_ERANGE))
+        return served.st ? served.st : st;
+    const bool measured = fact->fits || served.oom;
+    fact->world = s->job->step.world;
+    fact->asked = measured ? s->next->info.asked : plim_asked_all(&fact->world);
+    *sim = plim_sim_followed(served.sim);
+    fact->rooms = (*sim)->alike;
+    return note_live(s, fact, measured) ? PLIM_OK : plim_oom(err);
+}
+
+/* Whether a size fits, by a run. */
+static plim_status run_bound(plim_fit_search *s, fit_bound bound, plim_fact *fact,
+                             plim_err *err)
+{
+    const plim_alloc_options o = plim_fit_allocator(s->job, bound.room, bound.what);
+    const plim_sim *sim;
+    plim_err why = PLIM_ERR_INIT;
+    plim_status st = serve_run(s, &o, fact, &sim, &why);
     if (st)
-        return st;
-    *fits = !sim.oom;
-    if (*fits && !sim.pressed)
-        bound_of(fact, bound.what)->enough = PLIM_MAX(sim.peak_reserved, 1);
-    if (*fits && bound.what == PLIM_SIM_HIGH) /* it may be the one that is measured */
+        return plim_fail(err, why.code, why.at, "%s", why.msg);
+    if (!plim_facts_add(&s->facts, fact))
+        return plim_oom(err);
+    if (fact->fits && bound.what == PLIM_SIM_HIGH) { /* it may be the one that is measured */
+        s->next->high = (plim_simulated){bound.room, *sim};
         keep_run(s);
+    }
     return PLIM_OK;
 }
 
-/* Whether a size fits, by what is known of it, or by a run. */
+/* The same, by what is known of it, if anything is. */
 static plim_status try_size(plim_fit_search *s, int64_t size, fit_bound bound, bool *fits,
                             bool *refused, plim_err *err)
 {
-    plim_fact *fact = plim_facts_find(&s->facts, &s->job->step.world, size);
-    bool known = fact && (is_enough(fact, bound) || is_too_little(fact, bound));
-    plim_status st = known ? PLIM_OK : note_run(s, size, bound, &fact, err);
-    if (st || !fact)
+    const plim_fact *known =
+        plim_facts_find(&s->facts, &s->job->step.world, size, bound.what, bound.room);
+    plim_fact fact = known ? *known : (plim_fact){.size = size, .what = bound.what};
+    plim_status st = known ? PLIM_OK : run_bound(s, bound, &fact, err);
+    if (st)
         return st;
-    plim_asked_add(&s->asked, &fact->asked);
-    *refused = fact->refused;
-    *fits = is_enough(fact, bound);
-    known = *fits || is_too_little(fact, bound);
-    return known ? PLIM_OK : simulate_run(s, bound, fact, fits, err);
+    plim_asked_add(&s->asked, &fact.asked);
+    *refused = fact.refused;
+    *fits = fact.fits;
+    return PLIM_OK;
 }
 
 /* Does half of the size, or less, need more than the room already?  Twice the size never needs less.
@@ -219,17 +230,26 @@ static plim_status try_size(plim_fit_search *s, int64_t size, fit_bound bound, b
 static plim_status try_half(plim_fit_search *s, int64_t size, fit_bound bound, bool *exceeds,
                             plim_err *err)
 {
-    const fit_bound most = {bound.what, plim_sat_mul(bound.room, 4)};
-    int64_t half = 1;
-    while (half <= size / 4)
-        half *= 2;
-    plim_err why = PLIM_ERR_INIT; /* of a size of which nobody has asked */
-    plim_fact *fact = plim_facts_find(&s->facts, &s->job->step.world, half);
-    plim_status st = fact ? PLIM_OK : note_run(s, half, most, &fact, &why);
-    *exceeds = !st && fact && half <= size / 2 && is_too_little(fact, bound);
+    const plim_world *world = &s->job->step.world;
+    plim_alloc_options live = {.capacity = plim_sat_mul(bound.room, 4)};
+    plim_fact fact = {.size = 1, .what = bound.what};
+    while (fact.size <= size / 4)
+        fact.size *= 2;
+    const plim_fact *known = plim_facts_live(&s->facts, world, fact.size, bound.what);
+    if (!known) {
+        plim_err why = PLIM_ERR_INIT; /* of a size of which nobody has asked */
+        const plim_sim *sim;
+        plim_status st = plim_allocator_find(PLIM_STR("none"), &live.allocator, &why);
+        if (!st)
+            st = serve_run(s, &live, &fact, &sim, &why);
+        if (st == PLIM_ENOMEM)
+            return plim_oom(err);
+        known = plim_facts_live(&s->facts, world, fact.size, bound.what);
+    }
+    *exceeds = known && fact.size <= size / 2 && bound.room < known->rooms.end;
     if (*exceeds)
-        plim_asked_add(&s->asked, &fact->asked);
-    return st == PLIM_ENOMEM ? plim_oom(err) : PLIM_OK;
+        plim_asked_add(&s->asked, &known->asked);
+    return PLIM_OK;
 }
 
 /* The same; after some strides, the guess was far off, and a try of half the size tells of many. */
@@ -322,7 +342,7 @@ static plim_status measure_size(plim_fit_search *s, int64_t size, plim_fit_row *
     bool refused = false;
     size = PLIM_MAX(size, 1);
     if (!is_kept(s, size)) {
-        st = run_size(s, size, (fit_bound){0, 0}, &refused, &why);
+        st = run_size(s, size, NULL, &refused, &why);
         keep_run(s);
     }
     plim_arena_reset(&s->scratch);
@@ -330,7 +350,8 @@ static plim_status measure_size(plim_fit_search *s, int64_t size, plim_fit_row *
         s->info = s->kept->info;
     if (!st) {
         plim_asked_add(&s->asked, &s->info.asked);
-        st = plim_verdict_of(s->job, &s->kept->t, 0, true, &s->scratch, &v, &why);
+        st = plim_verdict_after(s->job, &s->kept->t, &s->kept->high, true, &s->scratch, &v,
+                                &why);
     }
     if (st == PLIM_ERANGE) /* as plim_fit_size */
         v.reserved = v.reserved_low = v.reserved_high = v.device_low = v.device_high =

@@ -75,8 +75,7 @@ static const plim_allocator *named_allocator(const plim_job *job)
     return job->alloc.allocator ? job->alloc.allocator : plim_allocator_at(0);
 }
 
-plim_status plim_fit_simulate(const plim_job *job, const plim_tape *t, uint64_t room,
-                              unsigned what, plim_arena *a, plim_sim *out, plim_err *err)
+plim_alloc_options plim_fit_allocator(const plim_job *job, uint64_t room, unsigned what)
 {
     plim_alloc_options o = job->alloc;
     const plim_allocator *named = named_allocator(job);
@@ -86,6 +85,13 @@ plim_status plim_fit_simulate(const plim_job *job, const plim_tape *t, uint64_t 
         o.allocator = named->most;
     o.capacity = room;
     o.total = room && job->gpu ? PLIM_MAX(job->gpu->memory_bytes, room) : 0;
+    return o;
+}
+
+plim_status plim_fit_simulate(const plim_job *job, const plim_tape *t, uint64_t room,
+                              unsigned what, plim_arena *a, plim_sim *out, plim_err *err)
+{
+    const plim_alloc_options o = plim_fit_allocator(job, room, what);
     return plim_sim_run(a, t, &o, what, out, err);
 }
 
@@ -103,20 +109,23 @@ static uint64_t choose_unit(uint64_t needed)
 typedef struct size_run {
     const plim_job *job;
     const plim_tape *tape;
-    plim_verdict *v; /* for the context */
+    plim_verdict *v;             /* for the context */
+    const plim_simulated *known; /* NULL: none */
     unsigned what;
     bool search;              /* for what is needed */
-    plim_arena *a;            /* that of the result, or &own */
+    plim_arena *a, *scratch;  /* of the result, of tries; in a thread, its own */
     plim_sim sim;             /* on the card if it fits surely, else without a limit */
     bool fits_high, fits_low; /* with the context at its upper, at its lower bound */
     uint64_t held;            /* reserved on the card, if it fits; else without a limit */
-    uint64_t needs;           /* in less than that it fails: it has more live at once */
-    uint64_t fails;           /* a room in which it fails */
-    uint64_t needed;          /* the smallest room in which it does not fail, once searched */
-    plim_str oom_text;        /* of !fits_low */
+    uint64_t needs,
+        enough; /* of the rooms left to search, it fails in those with less, and does not in
+                                 those with as much */
+    uint64_t fails;    /* a room in which it fails */
+    uint64_t needed;   /* the smallest room in which it does not fail, once searched */
+    plim_str oom_text; /* of !fits_low */
     plim_status st;
     plim_err err;
-    plim_arena own;
+    plim_arena own, own_scratch;
     plim_task task;
 } size_run;
 
@@ -126,34 +135,36 @@ static plim_status simulate_size(size_run *r, uint64_t room, unsigned what, plim
     return plim_fit_simulate(r->job, r->tape, room, what, a, sim, &r->err);
 }
 
-static plim_status try_room(size_run *r, uint64_t room, plim_arena *scratch, bool *fits)
+static plim_status try_room(size_run *r, uint64_t room, bool *fits)
 {
     plim_sim sim;
     unsigned what = (r->what & (PLIM_SIM_LOW | PLIM_SIM_HIGH)) | PLIM_SIM_STOP_AT_OOM;
-    *fits = false;
-    if (room < r->needs)
+    *fits = room >= r->enough;
+    if (*fits || room < r->needs)
         return PLIM_OK;
-    plim_arena_reset(scratch);
-    plim_status st = simulate_size(r, room, what, scratch, &sim);
+    plim_arena_reset(r->scratch);
+    plim_status st = simulate_size(r, room, what, r->scratch, &sim);
     *fits = !st && !sim.oom;
+    if (*fits && sim.alike.end)
+        r->enough = PLIM_MIN(r->enough, sim.alike.least);
+    else if (!*fits)
+        r->needs = PLIM_MAX(r->needs, sim.alike.end);
     return st;
 }
 
 /* The smallest room in which the run does not fail, up to `hi`, in which it does not. */
 static plim_status search_needed(size_run *r, uint64_t hi)
 {
-    plim_arena scratch = PLIM_ARENA_INIT;
     plim_status st = PLIM_OK;
     uint64_t unit = choose_unit(hi), fails = r->fails / unit,
              fits = hi / unit + (hi % unit > 0);
     while (!st && fails + 1 < fits) {
         uint64_t at = fails + (fits - fails) / 2;
         bool enough;
-        st = try_room(r, at * unit, &scratch, &enough);
+        st = try_room(r, at * unit, &enough);
         *(enough ? &fits : &fails) = at;
     }
     r->needed = PLIM_MIN(hi, fits * unit);
-    plim_arena_free(&scratch);
     return st;
 }
 
@@ -161,13 +172,11 @@ static plim_status search_needed(size_run *r, uint64_t hi)
  * one simulation tells in most cases that it is not. */
 static plim_status search_below(size_run *r, uint64_t known)
 {
-    plim_arena scratch = PLIM_ARENA_INIT;
     plim_status st = PLIM_OK;
     uint64_t less = known - PLIM_MIN(known, choose_unit(known));
     bool enough = r->held <= less;
     if (!enough && less > r->fails)
-        st = try_room(r, less, &scratch, &enough);
-    plim_arena_free(&scratch);
+        st = try_room(r, less, &enough);
     r->needed = known;
     return enough ? search_needed(r, PLIM_MIN(less, r->held)) : st;
 }
@@ -180,7 +189,10 @@ static void run_size(void *run)
     uint64_t tight = leave_margin(r->job, plim_fit_room(r->job->gpu, r->v->context.high)),
              wide = plim_fit_room(r->job->gpu, r->v->context.low);
     r->needs = plim_tape_live_most(r->tape, plim_sim_bound(r->what));
-    r->st = simulate_size(r, tight, r->what | PLIM_SIM_STOP_AT_OOM, r->a, &r->sim);
+    if (r->known && r->known->room == tight)
+        r->sim = r->known->sim;
+    else
+        r->st = simulate_size(r, tight, r->what | PLIM_SIM_STOP_AT_OOM, r->a, &r->sim);
     if (r->st)
         return;
     r->fits_high = r->fits_low = !r->sim.oom;
@@ -266,11 +278,13 @@ static void combine_sizes(const plim_job *job, plim_verdict *v, const size_run *
         plim_sat_add(plim_sat_add(needed_high, margin_of(job, needed_high)), v->context.high);
 }
 
-plim_status plim_verdict_of(const plim_job *job, const plim_tape *t, unsigned what,
-                            bool needed, plim_arena *a, plim_verdict *out, plim_err *err)
+static plim_status judge_tape(const plim_job *job, const plim_tape *t, unsigned what,
+                              bool needed, const plim_simulated *known, plim_arena *a,
+                              plim_verdict *out, plim_err *err)
 {
     static const unsigned bounds[SIZES] = {[LOW] = PLIM_SIM_LOW, [HIGH] = PLIM_SIM_HIGH};
     size_run runs[SIZES];
+    plim_arena scratch = PLIM_ARENA_INIT;
     uint32_t n = has_bounds(job, t) ? SIZES : 1;
     const size_run *failed = NULL;
     *out = (plim_verdict){0};
@@ -282,11 +296,15 @@ plim_status plim_verdict_of(const plim_job *job, const plim_tape *t, unsigned wh
         &runs[n > 1 && !out->modelled ? LOW : USUAL]; /* whose words are shown */
     for (uint32_t i = n; i-- > 0;) {
         size_run *r = &runs[i];
-        *r = (size_run){.job = job, .tape = t, .v = out, .what = bounds[i]};
+        *r = (size_run){
+            .job = job, .tape = t, .v = out, .what = bounds[i], .enough = UINT64_MAX};
         r->search = needed && (i != USUAL || n == 1 || out->modelled);
         r->what |= i == USUAL ? what : 0;
-        r->a = i == USUAL ? a : &r->own;
-        plim_task_start(&r->task, run_size, r, i != USUAL && t->n_events >= LONG_TAPE);
+        r->known = i == n - 1 ? known : NULL; /* the highest, if there are several */
+        bool threaded = i != USUAL && t->n_events >= LONG_TAPE;
+        r->a = threaded ? &r->own : a;
+        r->scratch = threaded ? &r->own_scratch : &scratch;
+        plim_task_start(&r->task, run_size, r, threaded);
     }
     for (uint32_t i = 0; i < n; i++)
         plim_task_wait(&runs[i].task);
@@ -304,7 +322,23 @@ plim_status plim_verdict_of(const plim_job *job, const plim_tape *t, unsigned wh
         out->oom_text = plim_arena_printf(a, PLIM_STR_FMT, PLIM_STR_ARG(lean->oom_text));
         st = out->oom_text.p ? PLIM_OK : plim_oom(err);
     }
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         plim_arena_free(&runs[i].own);
+        plim_arena_free(&runs[i].own_scratch);
+    }
+    plim_arena_free(&scratch);
     return st;
+}
+
+plim_status plim_verdict_of(const plim_job *job, const plim_tape *t, unsigned what,
+                            bool needed, plim_arena *a, plim_verdict *out, plim_err *err)
+{
+    return judge_tape(job, t, what, needed, NULL, a, out, err);
+}
+
+plim_status plim_verdict_after(const plim_job *job, const plim_tape *t,
+                               const plim_simulated *high, bool needed, plim_arena *a,
+                               plim_verdict *out, plim_err *err)
+{
+    return judge_tape(job, t, 0, needed, high, a, out, err);
 }

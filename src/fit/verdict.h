@@ -19,8 +19,9 @@ bool plim_fit_alike(const plim_job *job, const plim_gpu *other, const plim_asked
 /* Of the job's card and settings; all 0: unknown. */
 plim_gpu_context plim_fit_context(const plim_job *job);
 
-/* Simulates a tape on the job's card with `room` bytes for the allocator; 0: no limit.
- * `what` are PLIM_SIM_... flags. */
+/* The job's allocator, on its card, with `room` bytes; 0: no limit.  `what` are PLIM_SIM_... flags. */
+plim_alloc_options plim_fit_allocator(const plim_job *job, uint64_t room, unsigned what);
+/* Simulates a tape with it. */
 plim_status plim_fit_simulate(const plim_job *job, const plim_tape *t, uint64_t room,
                               unsigned what, plim_arena *a, plim_sim *out, plim_err *err);
 
@@ -45,5 +46,16 @@ typedef struct plim_verdict {
  * for only if `needed`.  *out lives in `a`. */
 plim_status plim_verdict_of(const plim_job *job, const plim_tape *t, unsigned what,
                             bool needed, plim_arena *a, plim_verdict *out, plim_err *err);
+
+/* A simulation of sizes at their upper bound, and the room for it; 0: there was none. */
+typedef struct plim_simulated {
+    uint64_t room;
+    plim_sim sim;
+} plim_simulated;
+
+/* The same with what = 0, where that has been simulated before. */
+plim_status plim_verdict_after(const plim_job *job, const plim_tape *t,
+                               const plim_simulated *high, bool needed, plim_arena *a,
+                               plim_verdict *out, plim_err *err);
 
 #endif

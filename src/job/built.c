@@ -84,24 +84,13 @@ plim_dtype plim_job_cache_dtype(const plim_job *job, const plim_graph *g)
     return PLIM_F32;
 }
 
-/* Gives every estimated storage the size of one bound. */
-static void fix_storage_sizes(plim_tape *t, plim_bound b)
-{
-    for (uint32_t i = 0; i < t->n_storages; i++) {
-        t->storages[i].bytes = plim_storage_bytes(&t->storages[i], b);
-        t->storages[i].low = t->storages[i].high = 0;
-    }
-}
-
 plim_status plim_job_tape(const plim_job *job, const plim_graph *g, plim_arena *a,
                           plim_tape *t, plim_step_info *info, plim_err *err)
 {
     plim_tape_init(t, a);
+    t->bound = job->bound;
     if (job->step.share.every_rank)
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "only an estimate is about all ranks: give 'rank' a number");
-    plim_status st = plim_step_run(a, g, &job->step, t, info, err);
-    if (!st && job->bound != PLIM_BOUND_USUAL)
-        fix_storage_sizes(t, job->bound);
-    return st;
+    return plim_step_run(a, g, &job->step, t, info, err);
 }

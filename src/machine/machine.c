@@ -136,9 +136,8 @@ void plim__storage_alloc(plim_machine *m, uint32_t s, const plim_meta *meta, pli
         plim_m_oom(m);
     else
         m->tape->events[m->tape->n_events - 1].stream = m->stream;
-    if (m->tape->over && !m->st)
-        m->st = plim_fail(m->err, PLIM_ERANGE, 0, "more than %" PRIu64 " bytes are live",
-                          m->tape->room);
+    if (!m->st && m->tape->ends && m->tape->ends(m->tape->ends_ud))
+        m->st = plim_fail(m->err, PLIM_ERANGE, 0, "nobody asks for the rest of the run");
 }
 
 /* `row` gives its category. */

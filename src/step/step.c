@@ -514,7 +514,8 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
         return st;
     plim_tape_expect(tape,
                      g->n_values + PER_NODE * g->n_nodes * (uint32_t)PLIM_MIN(s->steps, 2));
-    plim_tape_limit(tape, s->room, s->limited);
+    tape->ends = s->ends;
+    tape->ends_ud = s->ends_ud;
     plim_run_recomputes(&r);
     if ((st = load_model(&r, err)))
         return st;

@@ -32,10 +32,8 @@ typedef struct plim_step_settings {
     bool keeps_given;
     unsigned keeps; /* PLIM_KEEP_..., if given; else the loop's own */
     int steps;
-    uint64_t
-        room; /* the run ends with PLIM_ERANGE and a tape that is `over` once more bytes are live;
-                      0: it does not */
-    plim_bound limited;
+    bool (*ends)(void *ud); /* of the tape; where true, the run ends with PLIM_ERANGE */
+    void *ends_ud;
     bool untimed; /* nobody asks for the ledger: the work of the last step is not recorded */
     plim_dtype
         dtype; /* of parameters and floating-point inputs; PLIM_DTYPE_COUNT: as in the graph */
