@@ -45,8 +45,8 @@
  *             releases it with plim_x_free.  All plim_x_free take NULL.
  *   Threads.  There is no mutable global state.  Many threads may use the same model or
  *             result at once, and the same settings while none of them changes these.
- *             plim_estimate_run may use two threads of its own, which end before it
- *             returns.  The locale has no effect.
+ *             plim_estimate_run and plim_fit_run may use threads of their own, which end
+ *             before they return.  The locale has no effect.
  *   Output.   The library never prints and never exits.
  *   ABI.      A result is a struct that the library allocates and the caller reads
  *             through a pointer.  It begins with its size, and its lists are arrays of

@@ -96,22 +96,11 @@ static plim_status fit_fill(plim_job *job, plim_arena *a, void *pub, plim_err *e
                            : read_model_info(job, 1, a, &g, &out->model, err);
     if (st || !cards)
         return st;
-    plim_fit_search *search = plim_fit_search_new(job->scratch, job);
+    plim_step_info info;
     plim_fit_row *rows = PLIM_NEW_N(a, plim_fit_row, n);
-    if (!search || !rows)
+    if (!rows)
         return plim_oom(err);
-    for (uint32_t i = 0; i < n && !st; i++) {
-        if (rows[i].gpu)
-            continue;
-        st = plim_job_progress(job, i, n, cards[i]->name, err);
-        if (!st)
-            st = plim_fit_card(search, cards[i], &rows[i], err);
-        for (uint32_t k = i + 1; !st && k < n; k++)
-            if (!rows[k].gpu)
-                plim_fit_same(search, cards[k], &rows[i], &rows[k]);
-    }
-    const plim_step_info info = *plim_fit_search_info(search);
-    plim_fit_search_free(search);
+    st = plim_fit_cards(job, cards, n, rows, &info, err);
     if (!st)
         st = plim_job_resolve(job, &g, info.loop ? &info : NULL, err);
     if (!st) /* it was searched for, not given */

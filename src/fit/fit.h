@@ -33,6 +33,10 @@ plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row 
  * both; false: it is not, and *row is unchanged. */
 bool plim_fit_same(plim_fit_search *s, const plim_gpu *gpu, const plim_fit_row *solved,
                    plim_fit_row *row);
+/* The rows of n cards, each as if it were alone; uses some threads if there are many.  Reports progress.
+ * *info: as below, of one of them; loop NULL: there was none. */
+plim_status plim_fit_cards(const plim_job *job, const plim_gpu *const *cards, uint32_t n,
+                           plim_fit_row *rows, plim_step_info *info, plim_err *err);
 /* Of the last run at a size that was found; loop NULL: there was none. */
 const plim_step_info *plim_fit_search_info(const plim_fit_search *s);
 /* Of all runs of the step so far, each up to its end or to where it needs more than there is. */

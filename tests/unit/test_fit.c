@@ -94,6 +94,72 @@ static void test_property(void **state)
     }
 }
 
+static void check_alone(const char *model, plim_settings *s, const plim_fit_row *r)
+{
+    plim_fit *f = NULL;
+    asked_set(s, "gpu", r->gpu);
+    assert_int_equal(fit(model, s, &f, NULL), PLIM_OK);
+    const plim_fit_row *own = f->cards[0];
+    assert_string_equal(own->gpu, r->gpu);
+    CHECK(r->gpu, own->batch == r->batch && own->batch_usual == r->batch_usual &&
+                      own->seq == r->seq && own->seq_usual == r->seq_usual &&
+                      own->fits == r->fits && own->limited == r->limited);
+    CHECK(r->gpu, own->reserved == r->reserved && own->reserved_low == r->reserved_low &&
+                      own->reserved_high == r->reserved_high &&
+                      own->device_low == r->device_low && own->device_high == r->device_high &&
+                      own->needed_low == r->needed_low && own->needed_high == r->needed_high);
+    CHECK(r->gpu, !(own->samples_per_s < r->samples_per_s) &&
+                      !(own->samples_per_s > r->samples_per_s));
+    plim_fit_free(f);
+}
+
+/* No row depends on the others, nor on the threads that share them: each is that of its card alone. */
+static void test_alone(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"resnet18", "optimizer=sgd,momentum=0.9"},
+        {"smollm2-135m", "find=seq dtype=bf16 mode=infer"},
+        {"lenet5", "optimizer=adam autocast=fp16 workspace=high"},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(cases); i++) {
+        plim_settings *s = asked_settings(cases[i][1]);
+        plim_fit *all = NULL;
+        assert_int_equal(fit(cases[i][0], s, &all, NULL), PLIM_OK);
+        assert_int_equal(all->n_cards, plim_registry_count(PLIM_REG_GPUS));
+        for (uint32_t k = (uint32_t)i; k < all->n_cards; k += 19)
+            check_alone(cases[i][0], s, all->cards[k]);
+        plim_fit_free(all);
+        plim_settings_free(s);
+    }
+}
+
+static int stop_later(void *ud, uint32_t done, uint32_t total, const char *what)
+{
+    uint32_t *left = ud;
+    (void)what;
+    CHECK("a part of all", done < total);
+    return !--*left;
+}
+
+/* A long list ends where it is told to. */
+static void test_canceled(void **state)
+{
+    (void)state;
+    for (uint32_t calls = 1; calls <= 9; calls += 4) {
+        plim_settings *s = asked_settings("optimizer=adam");
+        plim_err err = PLIM_ERR_INIT;
+        plim_fit *f = NULL;
+        uint32_t left = calls;
+        plim_settings_on_progress(s, stop_later, &left);
+        assert_int_equal(fit("mlp:64,64,10:relu", s, &f, &err), PLIM_ECANCELED);
+        assert_int_equal(left, 0);
+        assert_null(f);
+        CHECK("it says where", strstr(err.msg, "canceled at"));
+        plim_settings_free(s);
+    }
+}
+
 /* What is cached from card to card does not change a result; no card means all. */
 static void test_all_is_each(void **state)
 {
@@ -249,6 +315,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_property), cmocka_unit_test(test_all_is_each),
+        cmocka_unit_test(test_alone),    cmocka_unit_test(test_canceled),
         cmocka_unit_test(test_own_card), cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_explain),  cmocka_unit_test(test_speed),
         cmocka_unit_test(test_cards),

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "asked.h"
 #include "scenarios.h"
 #include "unit.h"
 
@@ -167,9 +168,43 @@ static void test_scenarios(void **state)
     CHECK("nothing is left behind", plim_memory_held() == before);
 }
 
+static plim_fit *fit_cards(const plim_model *m, plim_settings *s, const char *gpu)
+{
+    plim_fit *f = NULL;
+    plim_err err = PLIM_ERR_INIT;
+    asked_set(s, "gpu", gpu);
+    if (plim_fit_run(m, s, &f, &err))
+        fail_msg("%s", err.msg);
+    return f;
+}
+
+/* A call shares a long list of cards among threads of its own: each row is as without them. */
+static void test_cards(void **state)
+{
+    (void)state;
+    uint64_t before = plim_memory_held();
+    plim_model *m = asked_model("mlp:4096,4096,4096,10:relu");
+    plim_settings *s = asked_settings("optimizer=adam");
+    plim_fit *all = fit_cards(m, s, "all");
+    CHECK("a long list", all->n_cards > 64);
+    for (uint32_t i = 0; i < all->n_cards; i += 16) {
+        const plim_fit_row *row = all->cards[i];
+        plim_fit *one = fit_cards(m, s, row->gpu);
+        CHECK(row->gpu, one->cards[0]->batch == row->batch &&
+                            one->cards[0]->batch_usual == row->batch_usual &&
+                            one->cards[0]->needed_high == row->needed_high);
+        plim_fit_free(one);
+    }
+    plim_fit_free(all);
+    plim_settings_free(s);
+    plim_model_free(m);
+    CHECK("nothing is left behind", plim_memory_held() == before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_eight),
-                                       cmocka_unit_test(test_scenarios)};
+                                       cmocka_unit_test(test_scenarios),
+                                       cmocka_unit_test(test_cards)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
