@@ -80,8 +80,8 @@ const plim_cmd plim_cmd_fit = {
     .usage = "MODEL",
     .doc = "find the largest batch for each card",
     .about =
-        "Without a card, for all of them; with --find seq, the longest sequence instead; with "
-        "--serve, what an inference engine can serve. "
+        "Without a card, tries all of them. --find seq finds the longest sequence instead, "
+        "--serve what an inference engine can serve. "
         "Exit status 1 means that no card fits a batch of 1.",
     .examples = {"plimsoll fit resnet50 --optimizer adamw --gpu t4,rtx4090,h100",
                  "plimsoll fit gpt2 --find seq --batch 8 --gpu t4"},

@@ -218,10 +218,9 @@ const plim_cmd plim_cmd_record = {
     .name = "record",
     .usage = "COMMAND",
     .doc = "run a command and record the GPU memory it asks for",
-    .about =
-        "Whatever its framework: the recording is made at CUDA's driver, in every process "
-        "of the command. The report, on stderr, says which library held how much. The "
-        "exit status is that of the command. Options come before the command.",
+    .about = "Any framework will do: the recording is made at CUDA's driver, in every process "
+             "of the command. The report, on stderr, says which library held how much. The "
+             "exit status is that of the command. Options come before the command.",
     .examples = {"plimsoll record -- python train.py",
                  "plimsoll record -o train.plrec -- python train.py"},
     .options = PLIM_USE_COMMAND | PLIM_USE_RECORD | PLIM_USE_JSON | PLIM_USE_TEXT,

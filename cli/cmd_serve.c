@@ -24,7 +24,7 @@ static int serve_run(plim_args *a)
 const plim_cmd plim_cmd_serve = {
     .name = "serve",
     .usage = "MODEL",
-    .doc = "predict what an inference engine holds of a model",
+    .doc = "predict the memory of an inference engine",
     .examples =
         {"plimsoll serve llama-3.1-8b --gpu rtx4090 --context 16384",
          "plimsoll serve llama-3.1-8b --engine llama.cpp --weights Q4_K_M --gpu rtx3060"},

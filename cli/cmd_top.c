@@ -176,9 +176,8 @@ const plim_cmd plim_cmd_top = {
     .name = "top",
     .usage = "",
     .doc = "show the GPUs of this machine and who has their memory",
-    .about =
-        "On a terminal it is drawn again every second, where 'h' lists the keys. Exit status "
-        "1 means that no GPU was found; the report says what was looked for.",
+    .about = "On a terminal it is redrawn every second, and 'h' lists the keys. Exit status "
+             "1 means that no GPU was found; the report says what was looked for.",
     .examples = {"plimsoll top", "plimsoll top --once --json"},
     .options = PLIM_USE_TOP | PLIM_USE_CSV | PLIM_USE_TEXT,
     .run = top_run,

@@ -5,13 +5,11 @@
     static int id##_lacks(plim_args *a)                                                       \
     {                                                                                         \
         (void)a;                                                                              \
-        return plim_console_usage(                                                            \
-            "'" #id                                                                           \
-            "' is not for Windows: use it on Linux, or in WSL, the Linux of Windows");        \
+        return plim_console_usage("'" #id "' does not run on Windows: use Linux, or WSL");    \
     }                                                                                         \
     const plim_cmd plim_cmd_##id = {.name = #id,                                              \
                                     .usage = operand,                                         \
-                                    .doc = "not for Windows: " what,                          \
+                                    .doc = "not on Windows: " what,                           \
                                     .options = uses,                                          \
                                     .run = id##_lacks};
 

@@ -522,7 +522,7 @@ static const opt_hint opt_hints[] = {
     {"zero zero1", NULL, "dp", "use '--dp N --strategy zero1', or fsdp2"},
     {"tensor-parallel tensor-parallel-size tp-size", NULL, "tp", "use '--tp N'"},
     {"deepspeed zero2 zero3 pipeline-parallel pp", NULL, "dp",
-     "of such jobs, 'plimsoll run --world N' simulates a card with the code of the script"},
+     "'plimsoll run --world N' simulates a card of such a job, with the script's own code"},
     {"freeze-layers frozen", NULL, "freeze", "use '--freeze PATTERN'"},
     {"lora-r lora-rank peft", NULL, "lora", "use '--lora r=16'"},
     {"seq-len seq-length seqlen sequence-length max-seq-len max-seq-length max-length context "

@@ -193,11 +193,10 @@ static int read_status(const process_set *s, int status)
     if (!WIFSIGNALED(status))
         return WEXITSTATUS(status);
     int number = WTERMSIG(status);
-    const char *fault =
-        number == SIGSEGV ? s->p->fault
-        : number == SIGBUS
-            ? "a file that it has mapped was cut short, or has no room on its disk"
-            : NULL;
+    const char *fault = number == SIGSEGV ? s->p->fault
+                        : number == SIGBUS
+                            ? "a file that it has mapped was truncated, or its disk is full"
+                            : NULL;
     if (number == SIGKILL && s->step == END_KILLED) {
         fprintf(stderr, "plimsoll: '%s' did not end within %d s of signal %d: it was killed\n",
                 command, end_seconds[END_ASKED] + end_seconds[END_CUT], s->number);

@@ -65,7 +65,7 @@ static void allow_beneath(plim_sandbox *s, int fd, uint64_t rights)
     landlock_beneath rule = {.rights = rights, .fd = fd};
     if (s->rules >= 0 && syscall(LANDLOCK_ADD, s->rules, BENEATH_PATH, &rule, 0) &&
         errno != EBADFD)
-        forget_rules(s, "the kernel takes no more rules of Landlock");
+        forget_rules(s, "the kernel takes no more Landlock rules");
 }
 
 static void allow_at(plim_sandbox *s, int folder, const char *name, uint64_t rights)
@@ -311,10 +311,10 @@ static bool enter_filter(void)
            !syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program);
 }
 
-static const char no_filter[] = "this kernel has no filters of seccomp (Linux 3.17)";
+static const char no_filter[] = "this kernel has no seccomp filters (Linux 3.17)";
 #else
 static bool enter_filter(void) { return false; }
-static const char no_filter[] = "plimsoll has no filter of seccomp for this processor";
+static const char no_filter[] = "plimsoll has no seccomp filter for this processor";
 #endif
 
 /* ---- both ------------------------------------------------------------------- */
@@ -322,9 +322,9 @@ static const char no_filter[] = "plimsoll has no filter of seccomp for this proc
 void plim_sandbox_enter(plim_sandbox *s)
 {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-        s->lacks = "this kernel knows no process without new privileges";
+        s->lacks = "this kernel does not support no_new_privs";
     if (s->rules >= 0 && syscall(LANDLOCK_RESTRICT, s->rules, 0))
-        s->lacks = "the kernel refuses the rules of Landlock";
+        s->lacks = "the kernel refuses the Landlock rules";
     if (s->rules >= 0)
         close(s->rules);
     s->rules = -1;

@@ -28,7 +28,7 @@ static const plim_topic topics[] = {
  "'plimsoll models' and 'plimsoll gpus' list the names; 'plimsoll help memory'\n"
  "explains the figures.\n"},
 {"memory", "what the figures of an answer mean",
- "Four figures of an answer are peaks, each of its own moment:\n"
+ "An answer has four peaks, each at a moment of its own:\n"
  "  requested   bytes that tensors ask for\n"
  "  allocated   the same, rounded up to the allocator's blocks:\n"
  "              torch.cuda.max_memory_allocated()\n"
@@ -40,10 +40,10 @@ static const plim_topic topics[] = {
  "  needed      the smallest capacity on which the run does not run out of memory:\n"
  "              a full card makes the allocator give back its cache\n"
  "\n"
- "A range goes from the lower to the upper bound of what is not known exactly:\n"
+ "A range goes from the lower to the upper bound of what is not exactly known:\n"
  "workspaces of libraries and the CUDA context.\n"
- "  fits            the upper bound of needed is within the card\n"
- "  may not fit     only the lower bound is\n"
+ "  fits            needed is within the card even at its upper bound\n"
+ "  may not fit     only at its lower bound\n"
  "  usually         the figure at the usual sizes, between the bounds\n"
  "\n"
  "The categories of what is live at the peak:\n"

@@ -154,7 +154,7 @@ SECCOMP = {"x86_64": 317, "aarch64": 277, "riscv64": 277}
 
 
 def without(*calls, error=errno.ENOSYS):
-    """For a process in which these calls fail: a filter of seccomp, as containers have them."""
+    """For a process in which these calls fail: a seccomp filter, as containers have them."""
     load, equal, back = 0x20, 0x15, 0x06
     code = [(load, 0, 0, 0)]
     for call in calls:
@@ -177,9 +177,9 @@ def lesser_systems():
             ("no Landlock", without(LANDLOCK_CREATE), "this kernel has no Landlock (Linux 5.13)"),
             ("Landlock, switched off", without(LANDLOCK_CREATE, error=errno.EOPNOTSUPP), "this kernel has no Landlock (Linux 5.13)"),
             ("a container that forbids Landlock", without(LANDLOCK_CREATE, error=errno.EPERM), "this kernel has no Landlock (Linux 5.13)"),
-            ("a kernel that loses its rules", without(446), "the kernel refuses the rules of Landlock"),
-            ("no room for rules", without(445, error=errno.ENOMEM), "the kernel takes no more rules of Landlock"),
-            ("no seccomp", without(seccomp), "this kernel has no filters of seccomp (Linux 3.17)")):
+            ("a kernel that loses its rules", without(446), "the kernel refuses the Landlock rules"),
+            ("no room for rules", without(445, error=errno.ENOMEM), "the kernel takes no more Landlock rules"),
+            ("no seccomp", without(seccomp), "this kernel has no seccomp filters (Linux 3.17)")):
         whole = ask("info", DATA / "tiny.gguf", sandbox="never")
         check(f"{what}: by default the answer", ask("info", DATA / "tiny.gguf", **more) == whole)
         check(f"{what}: auto, the answer", ask("info", DATA / "tiny.gguf", sandbox="auto", **more) == whole)
