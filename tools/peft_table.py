@@ -51,7 +51,7 @@ def reserved(program, options):
     run = subprocess.run(command, capture_output=True, text=True)
     if not run.returncode:
         return json.loads(run.stdout)["memory"]["peak_reserved"], ""
-    if "knows no method" in run.stderr or "is not simulated" in run.stderr:
+    if "unknown method" in run.stderr or "is not simulated" in run.stderr:
         return None, "a method that is not simulated"
     sys.exit(run.stderr)
 

@@ -108,7 +108,7 @@ static plim_status none_create(plim_arena *a, const plim_alloc_options *o, plim_
 
 const plim_allocator plim_allocator_none = {
     .name = "none",
-    .doc = "every request on its own, to the byte: the floor under any allocator",
+    .doc = "each request by itself, to the byte: the lower bound of any allocator",
     .src = "what PYTORCH_NO_CUDA_MEMORY_CACHING=1 asks of the driver, before its pages",
     .create = none_create,
     .alloc = none_alloc,

@@ -156,8 +156,9 @@ static plim_status open_side(side_run *r, plim_err *err)
         if (st || is_log(r) || plim_recording_what(r->file))
             return st;
         if (from_pipe)
-            return plim_fail(err, PLIM_EFORMAT, 0,
-                             "'-' is no recording, and no log with a figure of GPU memory");
+            return plim_fail(
+                err, PLIM_EFORMAT, 0,
+                "'-' is neither a recording nor a log with figures of GPU memory");
         plim_file_close(&r->file);
     }
     plim_status st = plim_model_open(r->name, &r->opened, err);

@@ -106,15 +106,15 @@ plim_status plim_budget_end(plim_budget *b, plim_status st, plim_err *err)
     plim_err_clear(err);
     if (b->over && b->two)
         return plim_fail(err, PLIM_ENOMEM, 0,
-                         "to compare these two takes more than %" PRIu64
-                         " MiB of memory, the limit for their size (a larger one: "
-                         "--memory-limit)",
+                         "comparing these two takes more than %" PRIu64
+                         " MiB of memory, the limit for their size (--memory-limit sets "
+                         "another)",
                          b->limit >> 20);
     if (b->over)
         return plim_fail(
             err, PLIM_ENOMEM, 0,
-            "to read this file of %" PRIu64 " bytes takes more than %" PRIu64
-            " MiB of memory, the limit for its size (a larger one: --memory-limit)",
+            "reading this file of %" PRIu64 " bytes takes more than %" PRIu64
+            " MiB of memory, the limit for its size (--memory-limit sets another)",
             b->input, b->limit >> 20);
     return plim_fail(err, PLIM_ENOMEM, 0,
                      "out of memory for plimsoll's own tables, which may take %" PRIu64

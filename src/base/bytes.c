@@ -30,8 +30,8 @@ static plim_status check_total(const plim_os_file *f, uint64_t total, bool last,
     return !last || total >= f->n
                ? PLIM_OK
                : plim_fail(err, PLIM_EIO, total,
-                           "'%s' had %" PRIu64 " bytes and has become shorter while it was "
-                           "read: there is nothing at byte %" PRIu64,
+                           "'%s' had %" PRIu64 " bytes and was truncated while it was read: "
+                           "there is nothing at byte %" PRIu64,
                            f->path, f->n, total);
 }
 

@@ -197,8 +197,8 @@ static plim_status read_at(const struct plim_file *f, uint64_t from, uint64_t n,
                              strerror(errno));
         if (!got)
             return plim_fail(err, PLIM_EIO, from + done,
-                             "'%s' had %" PRIu64 " bytes and has become shorter while it was "
-                             "read: there is nothing at byte %" PRIu64,
+                             "'%s' had %" PRIu64 " bytes and was truncated while it was read: "
+                             "there is nothing at byte %" PRIu64,
                              f->path, f->n, from + done);
         done += (uint64_t)got;
     }

@@ -80,7 +80,7 @@ static plim_status pickle_underflow(const pickle_vm *vm)
 static plim_status pickle_misfit(const pickle_vm *vm, const char *what)
 {
     return plim_fail(vm->err, PLIM_EFORMAT, pickle_place(vm),
-                     "pickle has another value than %s at byte %" PRIu64, what,
+                     "pickle has a value other than %s at byte %" PRIu64, what,
                      pickle_place(vm));
 }
 

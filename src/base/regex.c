@@ -247,7 +247,7 @@ plim_status plim_regex_compile(plim_regex *out, plim_str text, plim_err *err)
         add_step(&p, DONE, 0, 0, 0);
     return p.bad ? plim_fail(err, PLIM_EUSAGE, 0,
                              "the regular expression '" PLIM_STR_FMT
-                             "' is not understood at its character %zu: %s",
+                             "' is not understood at character %zu: %s",
                              PLIM_STR_CUT(text), PLIM_MIN(p.at, text.n), p.bad)
                  : PLIM_OK;
 }

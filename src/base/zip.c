@@ -249,7 +249,7 @@ static plim_status find_data(const plim_zip *z, const plim_zip_entry *e, plim_by
     if (!plim_str_eq(e->name, (plim_str){(const char *)p + LOCAL_SIZE, (size_t)name}) ||
         read_u16(p + 8) != e->method)
         return plim_fail(err, PLIM_EFORMAT, e->header,
-                         "zip member '%.*s' has another name or method in its own header",
+                         "zip member '%.*s' has a different name or method in its own header",
                          ENTRY_ARG(e));
     *out = (plim_bytes){.p = p + skip, .n = e->packed};
     return plim_bytes_need(z->file, e->header + skip, e->packed, err);

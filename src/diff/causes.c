@@ -1,7 +1,7 @@
 /* causes.c -- why two tapes differ: one function for each cause that is known, and the list of
  * them at the end.
  *
- * A function looks at what `x` has and `y` has not, and is called for both orders of the two
+ * A function looks at what `x` has and `y` lacks, and is called for both orders of the two
  * sides.  It writes a sentence if the cause is likely, or nothing. */
 #include <stdlib.h>
 
@@ -222,7 +222,7 @@ static void cause_optimizer(view *v)
         say_tally(v->text, &lone);
         plim_buf_puts(v->text, " such as ");
         say_name(v, lone.largest);
-        plim_buf_printf(v->text, ", that %s has not: another optimizer.", v->y->letter);
+        plim_buf_printf(v->text, ", which %s lacks: another optimizer.", v->y->letter);
         return;
     }
     tally like = tally_like_parameters(v);
@@ -232,7 +232,7 @@ static void cause_optimizer(view *v)
     plim_buf_printf(v->text, "%s keeps ", v->x->letter);
     say_tally(v->text, &like);
     plim_buf_printf(v->text,
-                    " as large as parameters that %s has not: another optimizer, or a copy of "
+                    " as large as parameters, which %s lacks: another optimizer, or a copy of "
                     "the model.",
                     v->y->letter);
 }
@@ -369,7 +369,7 @@ static void cause_workspace(view *v)
     plim_buf_puts(v->text, " of workspaces, such as ");
     say_name(v, lone.largest);
     plim_buf_printf(v->text,
-                    " of %s, that %s has not, or of other sizes: another card, "
+                    " of %s, which %s lacks or has in other sizes: another card, "
                     "another PyTorch version, or CUBLAS_WORKSPACE_CONFIG.",
                     plim_fmt_bytes(storage_bytes(v->x, lone.largest), false).s, v->y->letter);
 }
@@ -394,7 +394,7 @@ static void cause_outputs(view *v)
     plim_buf_printf(v->text, "At its peak %s has ", v->x->letter);
     say_tally(v->text, &t);
     plim_buf_printf(v->text,
-                    " as large as the outputs of the model, or twice, that %s has not: "
+                    " as large as the outputs of the model, or twice, which %s lacks: "
                     "logits that are copied, cast or kept.",
                     v->y->letter);
 }
@@ -421,7 +421,7 @@ static void cause_later(view *v)
 {
     if (v->x->later)
         plim_buf_printf(v->text,
-                        "%s was recorded from the middle of a run on: what was live "
+                        "The recording of %s began in the middle of a run: what was live "
                         "then comes first, in the order of addresses.",
                         v->x->letter);
 }

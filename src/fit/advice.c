@@ -66,11 +66,11 @@ static void say_workspace(plim_buf *b, const plim_job *job, const plim_estimate 
                           uint64_t bytes)
 {
     (void)job;
-    plim_buf_printf(
-        b,
-        "Library workspaces are %s of the peak (%s): that of cuBLAS is the same for "
-        "any model, those of cuDNN grow with the batch.",
-        plim_fmt_percent(bytes, e->peak_live_requested).s, plim_fmt_bytes(bytes, false).s);
+    plim_buf_printf(b,
+                    "Library workspaces are %s of the peak (%s): cuBLAS's is the same for any "
+                    "model, cuDNN's grow with the batch.",
+                    plim_fmt_percent(bytes, e->peak_live_requested).s,
+                    plim_fmt_bytes(bytes, false).s);
 }
 
 static void say_dominant(plim_buf *b, const plim_job *job, const plim_estimate *e,

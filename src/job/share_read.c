@@ -88,7 +88,7 @@ static plim_status check_experts(const plim_share *s, plim_err *err)
                               : PLIM_OK;
 }
 
-/* The optimizer's kernels: lists of tensors take no DTensors beside tensors, and Megatron-LM
+/* The optimizer's kernels: lists of tensors do not mix DTensors with tensors, and Megatron-LM
  * brings an optimizer of its own. */
 static void choose_kernels(plim_job *job)
 {

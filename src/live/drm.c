@@ -504,8 +504,8 @@ static void open_drm(void *state, const plim_live_options *o, plim_arena *a,
     plim_probe_path(path, sizeof path, o->root, "/sys/class/drm");
     look->where = plim_arena_str(a, plim_str_of(path)).p;
     DIR *folder = opendir(path);
-    look->found = folder ? "no card of a driver that says what it does"
-                         : "no such folder: the kernel has no driver of a GPU";
+    look->found = folder ? "no card whose driver reports its use"
+                         : "no such folder: the kernel has no GPU driver";
     if (folder)
         closedir(folder);
     uint32_t numbers[CARDS_MOST], n = list_cards(o->root, numbers);
@@ -519,7 +519,7 @@ static void open_drm(void *state, const plim_live_options *o, plim_arena *a,
         nvidia = true;
     }
     if (nvidia)
-        look->found = "only cards of the driver nvidia, which are NVML's";
+        look->found = "only cards of the driver nvidia, which NVML reports";
 }
 
 static void close_drm(void *state) { (void)state; }

@@ -79,7 +79,7 @@ void plim_reading_memory(plim_reading *r, plim_live_device *d, uint64_t total, u
         d->trouble =
             plim_reading_text(r,
                               "the driver says that %" PRIu64 " of %" PRIu64
-                              " bytes are used and %" PRIu64 " are free, which cannot be",
+                              " bytes are used and %" PRIu64 " are free, which is impossible",
                               used, total, free_bytes);
         return;
     }

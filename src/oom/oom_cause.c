@@ -117,7 +117,7 @@ static bool is_at_least(const cause_case *c, plim_oom_quantity a, plim_oom_quant
            low_of(number_of(c, a)) >= high_of(number_of(c, b));
 }
 
-/* What the request lacks beside the free memory; 0: unknown or nothing. */
+/* What the request needs beyond the free memory; 0: unknown or nothing. */
 static uint64_t missing_bytes(const cause_case *c)
 {
     const plim_oom_number *tried = number_of(c, PLIM_OOM_TRIED),
@@ -166,11 +166,11 @@ static plim_str say_limit(const cause_case *c)
 {
     if (c->out->source == PLIM_OOM_BY_MPS)
         return plim_arena_printf(
-            c->arena, "The request of %s passes the limit of the process, %s.",
+            c->arena, "The request of %s exceeds the limit of the process, %s.",
             show_number(c, PLIM_OOM_TRIED).s, show_number(c, PLIM_OOM_ALLOWED).s);
     return plim_arena_printf(
         c->arena,
-        "The request of %s passes the limit of this process, %s, which "
+        "The request of %s exceeds the limit of this process, %s, which "
         "set_per_process_memory_fraction set%s.",
         show_number(c, PLIM_OOM_TRIED).s, show_number(c, PLIM_OOM_ALLOWED).s,
         missing_bytes(c) ? "" : "; the card itself has enough free memory");
@@ -363,13 +363,13 @@ static plim_str say_foreign(const cause_case *c)
         [PLIM_OOM_BY_TENSORFLOW] = "TensorFlow ran out of memory; by default it takes nearly "
                                    "the whole card when it starts.",
         [PLIM_OOM_BY_HOST] = "The machine, not a card, ran out of memory: a tensor was "
-                             "requested on the CPU. A request this size may also come of a "
+                             "requested on the CPU. A request this size may also come from a "
                              "wrong shape.",
         [PLIM_OOM_BY_LLAMA_CPP] =
             "llama.cpp could not get memory for a buffer: of weights, of "
             "the cache, or of what a step computes.",
         [PLIM_OOM_BY_VLLM] = "vLLM has no room for its cache: it takes what the share of the "
-                             "card, gpu_memory_utilization, leaves beside the weights and the "
+                             "card, gpu_memory_utilization, leaves after the weights and the "
                              "largest step.",
         [PLIM_OOM_BY_CUPY] = "CuPy ran out of memory; its pool keeps what arrays have freed, "
                              "until get_default_memory_pool().free_all_blocks().",

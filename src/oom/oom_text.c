@@ -304,7 +304,7 @@ static plim_oom_number number_before(plim_str s, size_t at)
     return no_number();
 }
 
-/* The words beside each number.  src: docs/sources/caching-allocator.md 13, and public
+/* The words next to each number.  src: docs/sources/caching-allocator.md 13, and public
  * reports of messages of all versions */
 static const struct {
     plim_oom_quantity quantity;

@@ -107,8 +107,9 @@ static plim_status list_weights(plim_serve_question *q, plim_err *err)
 static plim_status refuse_model(const plim_serve_question *q, plim_err *err)
 {
     return plim_fail(err, PLIM_EUNSUPPORTED, 0,
-                     "'" PLIM_STR_FMT "' is no model that generates text, or what it keeps of "
-                     "a token is not known: give one by name ('plimsoll models'), or its "
+                     "'" PLIM_STR_FMT
+                     "' does not generate text, or what it keeps for each token "
+                     "is not known: give a model by name ('plimsoll models'), or its "
                      "config.json",
                      PLIM_STR_CUT(q->job->model->name));
 }
@@ -164,10 +165,10 @@ static plim_status check_draft(const plim_serve_question *q, plim_err *err)
     if (!q->job->settings->draft)
         return PLIM_OK;
     if (!q->engine->apart)
-        return plim_fail(err, PLIM_EUSAGE, 0, "engine '%s' is simulated without a draft",
+        return plim_fail(err, PLIM_EUSAGE, 0, "a draft is not simulated for engine '%s'",
                          q->engine->name);
     return q->n_stages > 1 ? plim_fail(err, PLIM_EUSAGE, 0,
-                                       "a draft is simulated without stages of a pipeline")
+                                       "a draft is not simulated with stages of a pipeline")
                            : PLIM_OK;
 }
 

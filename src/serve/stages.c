@@ -102,10 +102,10 @@ static plim_status divide_layers(plim_serve_question *q, const plim_graph *g,
                        "' are of several kinds: their division among stages is not simulated",
                        PLIM_STR_CUT(g->name));
     if (!st && q->n_stages > (uint64_t)g->kv[0].layers)
-        st =
-            plim_fail(err, PLIM_EUSAGE, 0,
-                      "pp: %" PRIu64 " stages are more than the layers of the model, %" PRId64,
-                      q->n_stages, g->kv[0].layers);
+        st = plim_fail(err, PLIM_EUSAGE, 0,
+                       "pp: %" PRIu64 " stages are more than the %" PRId64
+                       " layers of the model",
+                       q->n_stages, g->kv[0].layers);
     for (uint64_t i = 0, first = 0; i < q->n_stages && !st; i++) {
         st = make_stage(q, g, i, first, &stages[i], err);
         first += count_layers((uint64_t)g->kv[0].layers, q->n_stages, i);

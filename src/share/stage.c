@@ -55,7 +55,7 @@ static plim_status find_slot(cutting *c)
         alike = c->blocks.r[k].n_inputs == r->n_inputs;
     if (!alike || before->n_inputs != r->n_inputs)
         return plim_fail(c->err, PLIM_EUNSUPPORTED, 0,
-                         "pp: blocks of this model do not hand one tensor on to the next");
+                         "pp: blocks of this model do not pass one tensor to the next");
     return PLIM_OK;
 }
 
@@ -384,7 +384,7 @@ plim_status plim_share_stage(plim_graph *g, const plim_share *s, plim_err *err)
         return st;
     if (stages > c.blocks.n)
         return plim_fail(err, PLIM_EUSAGE, 0,
-                         "pp: %" PRIu64 " stages are more than the blocks of the model, %u",
+                         "pp: %" PRIu64 " stages are more than the %u blocks of the model",
                          stages, (unsigned)c.blocks.n);
     st = find_slot(&c);
     return st ? st : cut_graph(&c, s);

@@ -373,9 +373,10 @@ plim_status plim_share_tensor(plim_graph *g, const plim_share *s, plim_err *err)
         d.st = refuse_sequence(&d);
     for (uint32_t i = 0; i < g->n_values && !d.st; i++)
         if (g->values[i].adapter || g->values[i].packed)
-            return plim_fail(err, PLIM_EUSAGE, 0,
-                             "tp divides plain weights: it does not go with adapters or "
-                             "quantized weights");
+            return plim_fail(
+                err, PLIM_EUSAGE, 0,
+                "tp divides plain weights: it cannot be combined with adapters or "
+                "quantized weights");
     if (!d.st)
         divide_nodes(&d);
     return d.st;

@@ -41,7 +41,7 @@ static bool takes_gradients(plim_scaler *s, plim_optim_run *o, bool fp16)
             continue;
         plim_m_fail(
             s->m, PLIM_EUSAGE,
-            "GradScaler does not unscale gradients in %s: what is trained has to be fp32, beside autocast fp16",
+            "GradScaler does not unscale gradients in %s: with autocast fp16, what is trained must be fp32",
             plim_dtype_name(type));
         return false;
     }

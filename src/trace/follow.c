@@ -97,8 +97,8 @@ static plim_status compare_taken(follower *f, uint32_t i)
         if (ours != theirs)
             return note_difference(f,
                                    "action %" PRIu32 ", a request for %" PRIu64
-                                   " bytes: recorded is that %" PRIu64
-                                   " bytes are taken from the device, simulated %" PRIu64,
+                                   " bytes: recorded are %" PRIu64
+                                   " bytes taken from the device, simulated %" PRIu64,
                                    i, a->bytes, theirs, ours);
     }
     return PLIM_OK;

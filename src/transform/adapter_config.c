@@ -69,7 +69,7 @@ static const plim_adapter_method *read_method(plim_json j, plim_err *err)
         else
             plim_json_skip(&j);
     if (!j.bad && !type.n)
-        plim_json_fail(&j, PLIM_EFORMAT, "no 'peft_type': this is no adapter_config.json");
+        plim_json_fail(&j, PLIM_EFORMAT, "no 'peft_type': this is not an adapter_config.json");
     if (j.bad)
         return NULL;
     plim_err why = PLIM_ERR_INIT;
@@ -117,8 +117,8 @@ static void read_names(config *c, plim_str key, const char *item)
         if (!c->j.bad && !plim_str_is(word, "all-linear"))
             plim_json_fail(&c->j, PLIM_EUNSUPPORTED,
                            "'" PLIM_STR_FMT
-                           "' is a list of names or 'all-linear' here, and no "
-                           "regular expression",
+                           "' must be a list of names or 'all-linear', not a regular "
+                           "expression",
                            PLIM_STR_CUT(key));
         if (!c->j.bad)
             add_item(c, item, word);

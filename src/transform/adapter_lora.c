@@ -1,4 +1,4 @@
-/* adapter_lora.c -- LoRA and DoRA: a weight of low rank beside that of the module.
+/* adapter_lora.c -- LoRA and DoRA: a weight of low rank added to that of the module.
  *
  *     result = self.base_layer(x)
  *     x = x.to(lora_A.weight.dtype)
@@ -121,7 +121,7 @@ static void write_call(plim_adapting *ad, const uint32_t w[PLIM_ADAPTER_WEIGHTS]
 
 const plim_adapter_method plim_adapter_lora = {
     .name = "lora",
-    .doc = "LoRA: a weight of low rank beside that of the module; with dora, scaled",
+    .doc = "LoRA: a weight of low rank added to the module's; with dora, scaled",
     .src = "peft 0.21 tuners/lora/layer.py, dora.py, bnb.py",
     .bias = true,
     .item = {{"r", 8, 1, 65536, NULL, PLIM_ADAPTER_WHOLE, NULL},

@@ -30,8 +30,7 @@ const plim_adapter_method *plim_adapter_method_of(plim_str name, plim_err *err)
             return methods[i];
         plim_adapter_list_name(names, methods[i]->name);
     }
-    plim_fail(err, PLIM_EUSAGE, 0,
-              "peft: plimsoll knows no method '" PLIM_STR_FMT "': it knows %s",
+    plim_fail(err, PLIM_EUSAGE, 0, "peft: unknown method '" PLIM_STR_FMT "': known are %s",
               PLIM_STR_CUT(name), names);
     return NULL;
 }

@@ -197,7 +197,7 @@ const plim_adapter_method plim_adapter_prompt_tuning = {
 
 const plim_adapter_method plim_adapter_p_tuning = {
     .name = "p_tuning",
-    .doc = "virtual tokens likewise, whose embeddings an MLP makes",
+    .doc = "embeddings of virtual tokens, made by an MLP",
     .src = "peft 0.21 tuners/p_tuning/model.py",
     .item = {{"tokens", 20, 1, 65536, NULL, PLIM_ADAPTER_WHOLE, "num_virtual_tokens"},
              {"hidden", 0, 0, 1 << 20, NULL, PLIM_ADAPTER_WHOLE, "encoder_hidden_size"}},

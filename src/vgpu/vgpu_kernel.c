@@ -41,9 +41,10 @@ static plim_status read_tensors(kernel_call *k, const plim_vgpu_arg *a, uint32_t
             continue;
         }
         if (!read_tensor(&a->tensors[i], &meta))
-            return plim_fail(err, PLIM_ERANGE, 0,
-                             "argument '%s': rank %d is not in 0..%d, or %d is no data type",
-                             a->name, a->tensors[i].rank, PLIM_MAX_RANK, a->tensors[i].dtype);
+            return plim_fail(
+                err, PLIM_ERANGE, 0,
+                "argument '%s': rank %d is not in 0..%d, or %d is not a data type", a->name,
+                a->tensors[i].rank, PLIM_MAX_RANK, a->tensors[i].dtype);
         ids[i] = k->n_values;
         k->value[k->n_values++] = plim_m_outside(k->m, &meta);
     }

@@ -152,7 +152,7 @@ static void test_shrinking(void **state)
     shrinker s = {.fd = mkstemp(path)};
     CHECK("a file of our own", s.fd >= 0 && ftruncate(s.fd, 8 << 20) == 0);
     CHECK("an error", plim_file_each(path, take_and_cut, &s, &err) == PLIM_EIO);
-    CHECK("says what happened", strstr(err.msg, "had 8388608 bytes and has become shorter"));
+    CHECK("says what happened", strstr(err.msg, "had 8388608 bytes and was truncated"));
     CHECK("what was left was read", s.total == 1 << 20);
     close(s.fd);
     remove(path);

@@ -152,7 +152,7 @@ static const oom_report reports[] = {
      "129.48 MiB", 0, 0, 0, 0, "PyTorch holds about 14.11 GiB on a card of 8.00 GiB"},
     {"ROCm/TheRock 2118, 2.9", HIP, 0, "2.00 MiB", "255.98 GiB", "1017.01 MiB", "244.65 GiB",
      "54.99 MiB", 0, 0, "1.05 GiB", "17.00 MiB",
-     "The request of 2.00 MiB passes the limit of this process"},
+     "The request of 2.00 MiB exceeds the limit of this process"},
     {"ROCm/TheRock 1054", HIP, 0, "16.00 GiB", "15.24 GiB", "0 bytes", "15.09 GiB", "0 bytes",
      0, 0, 0, 0, "The request alone, 16.00 GiB, is larger than the card"},
     /* other backends of PyTorch */
@@ -161,7 +161,7 @@ static const oom_report reports[] = {
     {"ComfyUI 5886", ASYNC, 0, "12.50 MiB", "12.00 GiB", "5.96 GiB", "5.00 GiB", NULL, 0, 0, 0,
      0, "The driver refused 12.50 MiB although 5.00 GiB is free"},
     {"ComfyUI 7440", MPS, -1, "292.50 MiB", NULL, "9.57 GiB", "17.35 GiB", NULL, 0, 0,
-     "27.20 GiB", 0, "The request of 292.50 MiB passes the limit of the process, 27.20 GiB"},
+     "27.20 GiB", 0, "The request of 292.50 MiB exceeds the limit of the process, 27.20 GiB"},
 };
 
 static void check_number(const char *why, const plim_oom_number *n, const char *text)

@@ -323,7 +323,7 @@ static const struct {
     {"bomb_size.pth", PLIM_EUNSUPPORTED,
      "zip member 'bomb/data.pkl' has 3221225472 bytes, more than 1073741824"},
     {"renamed.pth", PLIM_EFORMAT,
-     "zip member 'renamed/data.pkl' has another name or method in its own header"},
+     "zip member 'renamed/data.pkl' has a different name or method in its own header"},
     {"twice.pth", PLIM_EFORMAT, "zip archive has two members 'twice/data.pkl'"},
     {"encrypted.pth", PLIM_EUNSUPPORTED, "zip member 'encrypted/data.pkl' is encrypted"},
 };

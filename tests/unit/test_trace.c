@@ -280,9 +280,8 @@ static void test_difference(void **state)
     (void)state;
     static const struct {
         const char *name, *why;
-    } rows[] = {{"different",
-                 "action 2, a request for 1048576 bytes: recorded is that 0 bytes "
-                 "are taken from the device, simulated 2097152"},
+    } rows[] = {{"different", "action 2, a request for 1048576 bytes: recorded are 0 bytes "
+                              "taken from the device, simulated 2097152"},
                 {"crossed", "at the end: recorded is a block of 20971520 bytes at "
                             "0x7f0000000000, free; simulated one of 5242880 at "
                             "0x7f0000000000, in use"}};

@@ -197,7 +197,7 @@ static const plim_hf_family neox_families[] = {
 /* clang-format on */
 
 const plim_hf_group plim_hf_neox = {
-    .doc = "decoders with LayerNorm, heads rotated in part, attention beside the MLP",
+    .doc = "decoders with LayerNorm, heads rotated in part, attention parallel to the MLP",
     .src = "transformers 5.23 models/{gpt_neox,phi}",
     .families = neox_families,
     .n_families = PLIM_COUNT(neox_families),

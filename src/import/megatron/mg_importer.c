@@ -273,7 +273,7 @@ static plim_status divide_sizes(plim_mg_rank *r, plim_err *err)
         st = plim_mg_pattern(c->layer_freq, c->layers, r->has_experts, err);
     if (!st && r->heads % r->groups)
         st = plim_fail(err, PLIM_EFORMAT, 0,
-                       "%" PRId64 " heads are no multiple of %" PRId64 " groups", c->heads,
+                       "%" PRId64 " heads are not a multiple of %" PRId64 " groups", c->heads,
                        c->groups);
     return st;
 }
@@ -369,8 +369,8 @@ static plim_status choose_exchange(plim_mg_rank *r, plim_err *err)
                          "--cp-comm-type is simulated as p2p, a2a or a2a+p2p in all layers");
     if (!st && (r->heads % r->ways || r->groups % r->ways))
         st = plim_fail(err, PLIM_EUSAGE, 0,
-                       "cp: %" PRId64 " cards cannot exchange %" PRId64 " heads, and %" PRId64
-                       " of keys, for tokens: they are no multiples",
+                       "cp: %" PRId64 " cards do not divide both the %" PRId64
+                       " heads and the %" PRId64 " heads of keys",
                        r->ways, r->heads, r->groups);
     return st;
 }

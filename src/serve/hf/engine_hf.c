@@ -66,7 +66,7 @@ static uint64_t static_room(const plim_serve_question *q)
 
 /* ---- passes --------------------------------------------------------------------------------- */
 
-/* What generate() holds beside what the model gets, all of integers of 8 bytes: the prompts, of
+/* What generate() holds in addition to what the model gets, all of integers of 8 bytes: the prompts, of
  * which the model gets a copy, the flags of unfinished requests, the tokens that begin a text
  * and fill it up.  src: generation/utils.py _sample, _prepare_special_tokens */
 static uint64_t own_tensors(const plim_serve_question *q, uint64_t tokens)
@@ -142,8 +142,8 @@ static plim_serve_row static_pass(uint64_t pass, uint64_t held)
         .low = held, .usual = pass, .high = plim_sat_add(pass, plim_sat_sub(pass, held))};
 }
 
-/* The last pass over a token, where `token` is what one needs beside the cache.  In one layer the
- * old keys live beside the joined ones.  At most, attention that is no kernel repeats keys and
+/* The last pass over a token, where `token` is what one needs besides the cache.  In one layer the
+ * old keys live alongside the joined ones.  At most, attention without a kernel repeats keys and
  * values for each head that shares them, and has scores in fp32 and in the model's type. */
 static plim_serve_row last_pass(const plim_serve_question *q, uint64_t token)
 {
@@ -176,8 +176,8 @@ static plim_status add_part(plim_serve_answer *out, const char *name, uint64_t l
         err);
 }
 
-/* What is live beside weights and cache at the peak of all passes, and what the allocator
- * reserves beside that. */
+/* What is live besides weights and cache at the peak of all passes, and what the allocator
+ * reserves in addition. */
 static plim_status add_temporaries(const plim_serve_question *q, const plim_peaks first[3],
                                    const plim_serve_row *last, uint64_t held,
                                    plim_serve_answer *out, plim_err *err)
@@ -194,8 +194,8 @@ static plim_status add_temporaries(const plim_serve_question *q, const plim_peak
     /* each pass over a growing cache asks for tensors of another size, which leaves holes: at most as
      * much as all of the cache at its former size */
     return st ? st
-              : add_part(out, "reserved beside", 0, spare, plim_sat_add(spare, grown),
-                         "blocks that PyTorch keeps", err);
+              : add_part(out, "cached blocks", 0, spare, plim_sat_add(spare, grown),
+                         "free, kept by PyTorch", err);
 }
 
 static plim_status run_passes(const plim_serve_question *q, uint64_t prompt,

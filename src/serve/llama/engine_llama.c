@@ -57,7 +57,7 @@ static plim_status read_override(plim_arena *a, options *o, plim_str text, plim_
         return plim_fail(
             err, PLIM_EUSAGE, 0,
             "option 'override_tensor' of llama.cpp is REGEX=CPU or REGEX=CUDA0, or "
-            "several with ';' between them, not '" PLIM_STR_FMT "'",
+            "several separated by ';', not '" PLIM_STR_FMT "'",
             PLIM_STR_CUT(text));
     return add_override(a, o, (plim_str){text.p, cut - 1}, host ? PLIM_ON_HOST : PLIM_ON_CARD,
                         ALL_LAYERS, err);

@@ -473,7 +473,7 @@ static plim_status describe_metadata(const plim_serve_question *q, plim_gg_file 
     return st;
 }
 
-/* Sets what an architecture has beside its tensors, and which of its layers have a window. */
+/* Sets what an architecture has besides its tensors, and which of its layers have a window. */
 static plim_status describe_arch(const plim_serve_question *q, plim_gg_file *f, plim_err *err)
 {
     plim_gg_model *m = &f->model;
@@ -526,8 +526,8 @@ static plim_status check_model(const plim_serve_question *q, plim_gg_file *f, pl
     return f->sound || (!f->known && f->n_tensors && f->model.layers > 0)
                ? PLIM_OK
                : plim_fail(err, PLIM_EUNSUPPORTED, 0,
-                           "'" PLIM_STR_FMT "' is no model whose layers llama.cpp is known to "
-                           "build (architecture '" PLIM_STR_FMT "')",
+                           "llama.cpp is not known to build the layers of '" PLIM_STR_FMT
+                           "' (architecture '" PLIM_STR_FMT "')",
                            PLIM_STR_CUT(q->job->model->name), PLIM_STR_CUT(f->arch));
 }
 
@@ -581,13 +581,13 @@ plim_status plim_gg_note(const plim_serve_question *q, const char **out, plim_er
     const struct arch *arch = find_arch(name);
     const char *says =
         !arch
-            ? "is no architecture that plimsoll knows: the weights are exact, what is kept of requests is "
-              "what the metadata give at most, and the buffers of the computation are a guess"
+            ? "is not an architecture that plimsoll knows: the weights are exact, the cache is the most that "
+              "the metadata allow, and the compute buffers are a guess"
         : arch->keeps == PLIM_GG_KEEPS_NOTHING
             ? "is an encoder: llama.cpp keeps nothing of a request, which has to fit into one batch "
-              "(ubatch_size); the buffers of the computation are estimated"
+              "(ubatch_size); the compute buffers are estimated"
         : arch->more & PLIM_GG_GUESS
-            ? "is an architecture whose graph is not known: the buffers of the computation are estimated"
+            ? "is an architecture whose graph is not known: the compute buffers are estimated"
             : NULL;
     *out =
         says ? plim_arena_printf(q->arena, "'" PLIM_STR_FMT "' %s", PLIM_STR_CUT(name), says).p

@@ -198,7 +198,7 @@ static plim_status read_kept(const plim_serve_question *q, kept *k, plim_err *er
         if (!kv->heads)
             return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                              "layers of '" PLIM_STR_FMT
-                             "' keep the state of a recurrence: SGLang's pool of such is not "
+                             "' keep the state of a recurrence: SGLang's pool for it is not "
                              "simulated",
                              PLIM_STR_CUT(q->g->name));
         uint64_t *to = apart && kv->window ? &k->windowed : &k->all;

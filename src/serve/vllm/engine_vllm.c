@@ -128,7 +128,7 @@ static plim_status plan_pool(const plim_serve_question *q, const options *o, poo
         if (i && page != p->page)
             return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                              "layers of '" PLIM_STR_FMT "' keep %" PRIu64 " and %" PRIu64
-                             " bytes a block: vLLM's grouping of such layers is not known",
+                             " bytes per block: how vLLM groups such layers is not known",
                              PLIM_STR_CUT(g->name), p->page, page);
         p->page = page;
         least = PLIM_MIN(least, (uint64_t)g->kv[i].layers);
@@ -156,9 +156,10 @@ static plim_status add_draft(const plim_serve_question *q, const options *o, poo
     const plim_serve_question draft = plim_question_draft(q);
     plim_status st = plan_pool(&draft, o, &its, err);
     if (!st && (p->groups > 1 || its.groups > 1 || its.blocks != p->blocks))
-        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
-                         "a draft is simulated where all layers of both models attend to all "
-                         "tokens: how vLLM groups others is not known");
+        return plim_fail(
+            err, PLIM_EUNSUPPORTED, 0,
+            "a draft is simulated only if all layers of both models attend to all "
+            "tokens: how vLLM groups others is not known");
     p->block = plim_sat_add(p->block, its.block);
     return st;
 }
