@@ -119,14 +119,14 @@ typedef struct plim_err {
 /* A static string such as "malformed file"; "unknown status" for any other number. */
 PLIM_API const char *plim_status_name(plim_status st);
 
-/* Limits the memory that the library takes for itself, in all of the process and from now on, in
- * bytes.  0, the default: three quarters of what the machine, the container and the limits of the
- * process allow, and to read a file, 128 MiB and 64 times its size.  What would take more ends in
- * PLIM_ENOMEM. */
+/* Limits the memory, in bytes, that the library takes for itself in the whole process from now
+ * on.  0, the default: three quarters of what the machine, the container and the limits of the
+ * process allow, and to read a file, 128 MiB and 64 times its size.  A call that would take
+ * more fails with PLIM_ENOMEM. */
 PLIM_API void plim_limit_memory(uint64_t bytes);
 
-/* The memory that reading a file of so many bytes may take by that, for a program that reads one with
- * another library.  Any thread. */
+/* The memory that this limit allows for reading a file of so many bytes, for a program that
+ * reads it with another library. */
 PLIM_API uint64_t plim_memory_limit(uint64_t file_bytes);
 
 /* ======================================================================== */
@@ -280,11 +280,12 @@ PLIM_API plim_status plim_settings_set_json(plim_settings *s, const char *json, 
                                             plim_err *err);
 /* As plim_settings_set_json, from a file.  PLIM_EIO: it cannot be read. */
 PLIM_API plim_status plim_settings_load(plim_settings *s, const char *path, plim_err *err);
-/* Tells what an answer about `name` with these settings would open; a program that gives up
- * access to all other files asks beforehand.  `name` is that of a model, as in plim_model_open,
- * or of any file.  `put` receives each path in turn: that of a file, or that of a folder, of whose
- * files any may be opened, but nothing in its folders.  A built-in model has none.  s may be
- * NULL.  Nothing is read but refs/main in the cache of huggingface_hub.  PLIM_EIO: `put` failed. */
+/* Lists what an answer about `name` with these settings would open, for a program that gives
+ * up access to all other files.  `name` is that of a model, as in plim_model_open, or of any
+ * file.  `put` receives each path in turn: that of a file, or that of a folder, in which any
+ * file may be opened, but not those of its subfolders.  A built-in model has none.  s may be
+ * NULL.  Nothing is read but refs/main in the cache of huggingface_hub.  PLIM_EIO: `put`
+ * failed. */
 PLIM_API plim_status plim_model_paths(const char *name, const plim_settings *s, plim_put put,
                                       void *ud, plim_err *err);
 /* Makes long calls with these settings report to `progress`, with `ud` as its argument;
@@ -895,12 +896,12 @@ typedef struct plim_fit {
 /* clang-format on */
 /* end of figures */
 
-/* Finds the largest batch for each card, or with the setting "find" at "seq" the longest
- * sequence.  The setting "gpu" is a list here ("rtx4090,a100", "all"); without "gpu" and "vram"
- * it is all cards.  The setting that is searched for is not
- * used.  The search is a bisection over the full simulation: for the batch B of a row, B fits and B + 1
- * does not.  Errors as plim_estimate_run; also PLIM_EUNSUPPORTED: the file was exported with
- * a fixed batch size.  Reports progress, card by card. */
+/* Finds the largest batch for each card or, with the setting "find" at "seq", the longest
+ * sequence.  The setting that is searched for is not used.  The setting "gpu" is a list here
+ * ("rtx4090,a100", "all"); without "gpu" and "vram" it is all cards.  The search is a
+ * bisection over the full simulation: for the batch B of a row, B fits and B + 1 does not.
+ * Errors as plim_estimate_run; also PLIM_EUNSUPPORTED: the file was exported with a fixed
+ * batch size.  Reports progress, card by card. */
 PLIM_API plim_status plim_fit_run(const plim_model *m, const plim_settings *s, plim_fit **out,
                                   plim_err *err);
 /* Releases the result.  Takes NULL. */
@@ -1293,7 +1294,8 @@ typedef struct plim_replay {
  * "stop_at_oom" apply.  The allocator gets the memory of the card less the upper bound of
  * its CUDA context.  A recording is replayed as it was recorded unless "allocator",
  * "alloc_conf", "gpu", "vram" or "fraction" ask for something else.  PLIM_EIO: the file cannot
- * be read.  PLIM_EFORMAT: it has no known format; the message names the line or the byte.  PLIM_EUSAGE: the message names the setting. */
+ * be read.  PLIM_EFORMAT: it has no known format; the message names the line or the byte.
+ * PLIM_EUSAGE: the message names the setting. */
 PLIM_API plim_status plim_replay_run(const char *path, const plim_settings *s,
                                      plim_replay **out, plim_err *err);
 /* Releases the result.  Takes NULL. */
@@ -1423,12 +1425,12 @@ typedef struct plim_diff {
 /* end of figures */
 
 /* Sets two runs side by side.  Each of them is a model with the settings `s`, or what a file
- * recorded: a tape, a memory snapshot of PyTorch, or the log of a program that printed how much
- * memory it had; what the file is follows from its content.
- * `a` is the name of a model or of a file, as in plim_model_open; if model_a is not NULL, it is
- * that model, and `a` is what it is called.  Likewise b.  The setting "within" is what figures
- * may differ by: a size, or a share of that of a ("5%").  Recordings are taken as they are: the
- * settings say nothing about them.  Errors as plim_estimate_run and plim_replay_run. */
+ * recorded: a tape, a memory snapshot of PyTorch, or the log of a program that printed how
+ * much memory it had, as its content tells.  `a` is the name of a model or
+ * of a file, as in plim_model_open; if model_a is not NULL, it is that model, and `a` is what
+ * it is called.  The same for b.  The setting "within" is what figures may differ by: a size,
+ * or a share of that of a ("5%").  Recordings are taken as they are: the settings say nothing
+ * about them.  Errors as plim_estimate_run and plim_replay_run. */
 PLIM_API plim_status plim_diff_run(const char *a, const plim_model *model_a, const char *b,
                                    const plim_model *model_b, const plim_settings *s,
                                    plim_diff **out, plim_err *err);
@@ -1444,14 +1446,14 @@ typedef enum plim_oom_source {
     PLIM_OOM_BY_TORCH = 0, /* PyTorch's caching allocator, on CUDA, ROCm, XPU, NPU or MUSA */
     PLIM_OOM_BY_ASYNC = 1, /* PyTorch with backend:cudaMallocAsync */
     PLIM_OOM_BY_MPS = 2,   /* PyTorch on an Apple GPU */
-    PLIM_OOM_BY_CUDA = 3, /* CUDA itself, outside PyTorch's allocator; likewise the next two */
+    PLIM_OOM_BY_CUDA = 3,  /* CUDA itself, outside PyTorch's allocator, as the next two */
     PLIM_OOM_BY_CUBLAS = 4,
     PLIM_OOM_BY_CUDNN = 5,
     PLIM_OOM_BY_JAX = 6,
     PLIM_OOM_BY_TENSORFLOW = 7,
     PLIM_OOM_BY_HOST = 8, /* PyTorch on the CPU: the memory of the machine, not of a card */
     PLIM_OOM_BY_LLAMA_CPP = 9,
-    PLIM_OOM_BY_VLLM = 10, /* that has no room for its cache */
+    PLIM_OOM_BY_VLLM = 10, /* vLLM itself: no room for its cache */
     PLIM_OOM_BY_CUPY = 11,
     PLIM_OOM_SOURCE_COUNT = 12
 } plim_oom_source;
@@ -1691,9 +1693,10 @@ typedef struct plim_rendering_info {
 /* The i-th rendering; false past the last. */
 PLIM_API bool plim_rendering_at(uint32_t i, plim_rendering_info *out);
 
-/* Each of these renders a result, for bindings as PLIM_JSON, and passes the whole text to `put` at once; on failure
- * nothing is passed.  st NULL: the default style.  PLIM_EUNSUPPORTED: the report has no such
- * rendering.  PLIM_EUSAGE: the style names an unknown column.  PLIM_EIO: `put` failed. */
+/* Each of these renders a result (bindings read PLIM_JSON) and passes the whole text to `put`
+ * at once; on failure nothing is passed.  st NULL: the default style.  PLIM_EUNSUPPORTED: the
+ * report has no such rendering.  PLIM_EUSAGE: the style names an unknown column.  PLIM_EIO:
+ * `put` failed. */
 /* The picture shows the timeline.  PLIM_EUSAGE: the run allocates nothing, and has none. */
 PLIM_API plim_status plim_estimate_print(const plim_estimate *e, plim_render r,
                                          const plim_style *st, plim_put put, void *ud,

@@ -1,8 +1,8 @@
 /* plimsoll_live.h -- the GPUs of this machine and the processes on them, as they are now.
  *
  * EXPERIMENTAL.  Nothing in this header is stable: names, structs and numbers change
- * with any version, without a change of the soname.  `plimsoll top` and `plimsoll record` are what it
- * is for.
+ * with any version, without a change of the soname.  It is for `plimsoll top` and
+ * `plimsoll record`.
  *
  *     plim_live_monitor *live = NULL;
  *     const plim_live_view *view = NULL;
@@ -159,7 +159,7 @@ PLIM_API plim_status plim_live_export(const plim_live_view *v, plim_live_form fo
 /* What happened: a report on readings that were kept                        */
 /* ======================================================================== */
 
-/* Who kept them, and where, is the caller's: `plimsoll top --log` has a database. */
+/* Keeping them is left to the caller: `plimsoll top --log` has a database. */
 
 enum { PLIM_HISTORY_POINTS = 240 }; /* of a plot: equal parts of the time from first to last */
 
@@ -224,8 +224,8 @@ PLIM_API plim_status plim_history_print(const plim_history *h, plim_render how,
 /* The screen of a terminal, as cells                                        */
 /* ======================================================================== */
 
-/* What is shown, in which order, and what is selected.  It knows no terminal: who owns one
- * passes keys in and paints cells. */
+/* What is shown, in which order, and what is selected.  It does not touch the terminal: the
+ * caller passes keys in and paints cells. */
 typedef struct plim_screen plim_screen;
 
 typedef enum plim_screen_paint {
@@ -275,8 +275,8 @@ typedef struct plim_screen_action {
 PLIM_API plim_status plim_screen_new(bool ascii, plim_screen **out, plim_err *err);
 /* Takes NULL. */
 PLIM_API void plim_screen_free(plim_screen *s);
-/* Fills cells[rows * columns].  Ten rows of forty columns show something, smaller ones say
- * that they are too small. */
+/* Fills cells[rows * columns].  A screen below ten rows or forty columns only says that it is
+ * too small. */
 PLIM_API plim_status plim_screen_draw(plim_screen *s, const plim_live_monitor *l,
                                       const plim_live_view *v, int columns, int rows,
                                       plim_screen_cell *cells, plim_err *err);

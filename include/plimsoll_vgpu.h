@@ -2,8 +2,8 @@
  * a model.
  *
  * EXPERIMENTAL.  Nothing in this header is stable: names, structs and numbers change
- * with any version, without a change of the soname.  Programs that want to keep working
- * use plimsoll.h alone.  `plimsoll run` is what it is for.
+ * with any version, without a change of the soname.  It is for `plimsoll run`; programs that
+ * want to keep working use plimsoll.h alone.
  *
  * A pretend GPU is a card that does not exist.  The front end passes on what a program
  * does with memory; the simulated allocator answers as PyTorch's would, and what
@@ -27,10 +27,10 @@
  *  - Strings and arrays that are passed in are borrowed during the call.  Strings that
  *    are given back by a device live until plim_vgpu_close, those of a report until
  *    plim_vgpu_report_free.  A text of a report that is not known is NULL or empty.
- *  - A pointer argument that is NULL is PLIM_EUSAGE, unless it is said here what NULL
- *    means; the functions that return no status do not check.  PLIM_ENOMEM can come
- *    from every function with a status.  An output is written on success only, unless
- *    it is said otherwise.
+ *  - A pointer argument that is NULL gives PLIM_EUSAGE, unless the function says what NULL
+ *    means; functions that return no status do not check.  Every function with a status
+ *    may return PLIM_ENOMEM.  An output is written on success only, unless the function
+ *    says otherwise.
  *  - A function that fills out[max] returns how many entries there are, which may be
  *    more than max: then out has the first max.  out may be NULL where max is 0.
  */
@@ -55,7 +55,7 @@ typedef struct plim_vgpu plim_vgpu;
 /* Zero means "the default" in every field; a name or a size is needed. */
 typedef struct plim_vgpu_options {
     const char *gpu;        /* a card by name or alias; of a list "t4,a100" the largest */
-    uint64_t vram;          /* its bytes; alone: a card whose only known figure it is */
+    uint64_t vram;          /* its bytes; alone: nothing else is known of the card */
     const char *torch;      /* PyTorch version; default the newest known */
     const char *alloc_conf; /* as PYTORCH_CUDA_ALLOC_CONF */
     const char *workspace;  /* "auto" (default), "off", "low", "high" */
@@ -83,7 +83,7 @@ PLIM_API plim_status plim_vgpu_open(const plim_vgpu_options *o, plim_vgpu **out,
  * thread may use the device any more. */
 PLIM_API void plim_vgpu_close(plim_vgpu *d);
 
-/* What the card would say of itself. */
+/* What the card would report of itself. */
 typedef struct plim_vgpu_card {
     const char *name, *torch;
     int cc, sms, threads_per_sm; /* cc: compute capability * 10; an A100's where the card
@@ -127,7 +127,7 @@ typedef struct plim_vgpu_tag {
 /* Allocates `bytes`, which may not be 0, on a stream.  *block: the handle that the
  * functions below take; *addr: an address at which nothing is mapped.  Out of memory on
  * the card is an answer, not an error: *block is PLIM_VGPU_NONE, *addr is 0, and
- * plim_vgpu_oom_text has PyTorch's message.  On an error they are so, too.  tag NULL:
+ * plim_vgpu_oom_text has PyTorch's message.  An error sets both in the same way.  tag NULL:
  * nothing is known.  PLIM_EUSAGE: 0 bytes, or PLIM_VGPU_ALL_STREAMS. */
 PLIM_API plim_status plim_vgpu_malloc(plim_vgpu *d, uint64_t bytes, uint16_t stream,
                                       const plim_vgpu_tag *tag, uint32_t *block,
@@ -144,8 +144,9 @@ PLIM_API plim_status plim_vgpu_record_stream(plim_vgpu *d, uint32_t block, uint1
 /* All work of a stream, or of PLIM_VGPU_ALL_STREAMS, has finished. */
 PLIM_API plim_status plim_vgpu_sync(plim_vgpu *d, uint16_t stream, plim_err *err);
 
-/* A private pool of PyTorch (a CUDA graph, a MemPool), which has a number of a stream to itself:
- * while it is held, nothing of it goes back to the card.  PLIM_EUSAGE: PLIM_VGPU_ALL_STREAMS. */
+/* A private pool of PyTorch (a CUDA graph, a MemPool), which has a stream number of its own:
+ * while it is held, none of its memory goes back to the card.  PLIM_EUSAGE:
+ * PLIM_VGPU_ALL_STREAMS. */
 PLIM_API plim_status plim_vgpu_hold(plim_vgpu *d, uint16_t stream, bool held, plim_err *err);
 
 /* torch.cuda.empty_cache: segments without an allocated block go back to the card. */
@@ -165,7 +166,7 @@ PLIM_API plim_status plim_vgpu_fraction(plim_vgpu *d, double fraction, plim_err 
 PLIM_API void plim_vgpu_mem_info(plim_vgpu *d, uint64_t *free_bytes, uint64_t *total);
 
 /* From now on *used is what is in use on the card, the context included, as of the last
- * request.  It must outlive the device; NULL: no longer. */
+ * request.  It must outlive the device; NULL ends this. */
 PLIM_API void plim_vgpu_publish(plim_vgpu *d, uint64_t *used);
 
 /* PyTorch's message for the last request that failed, on whatever thread; "" if none
@@ -351,8 +352,8 @@ PLIM_API uint32_t plim_vgpu_lines(plim_vgpu *d, const char **out, uint32_t max);
 PLIM_API plim_status plim_vgpu_source(plim_vgpu *d, uint32_t line, const char *text,
                                       plim_err *err);
 
-/* An optimizer takes its first step, the one that is under way: what appears up to its end,
- * gradients and state, is no growth.  Steps after the first eight count in any case. */
+/* An optimizer is taking its first step: gradients and state that appear until it ends are not
+ * growth.  Steps after the first eight count in any case. */
 PLIM_API plim_status plim_vgpu_first_step(plim_vgpu *d, plim_err *err);
 
 /* A live block of a line whose memory grows from step to step, or may. */
@@ -370,8 +371,8 @@ PLIM_API uint32_t plim_vgpu_growing_blocks(plim_vgpu *d, plim_vgpu_growing *out,
 PLIM_API plim_status plim_vgpu_holder(plim_vgpu *d, uint32_t line, const char *text,
                                       plim_err *err);
 
-/* Says that what keeps the tensors of a line takes only so many, for which there is room: the
- * line is not one that grows.  PLIM_EUSAGE: no such line. */
+/* Says that what keeps the tensors of a line holds only so many, and there is room for these:
+ * the line does not grow.  PLIM_EUSAGE: no such line. */
 PLIM_API plim_status plim_vgpu_bounded(plim_vgpu *d, uint32_t line, plim_err *err);
 
 /* How the program ended. */
@@ -575,7 +576,7 @@ PLIM_API plim_status plim_vgpu_report_print(const plim_vgpu_report *r, plim_rend
                                             const plim_style *st, plim_put put, void *ud,
                                             plim_err *err);
 
-/* Likewise the reports of n cards of one machine, the fullest named first; of one card
+/* Prints the reports of n cards of one machine, and names the fullest first; of one card,
  * exactly what plim_vgpu_report_print prints.  The first card has the remarks. */
 PLIM_API plim_status plim_vgpu_machine_print(const plim_vgpu_report *const *r, uint32_t n,
                                              plim_render how, const plim_style *st,

@@ -116,7 +116,7 @@ static plim_status history_build(plim_page *p, const void *subject, plim_err *er
                       : devices);
     if (!h->n_devices) {
         plim_line(p, " ", 0);
-        plim_say(p, "The log has no reading of such a GPU.");
+        plim_say(p, "The log has no readings of such a GPU.");
         return PLIM_OK;
     }
     for (uint32_t i = 0; i < h->n_devices; i++)
@@ -128,7 +128,7 @@ static plim_status history_build(plim_page *p, const void *subject, plim_err *er
         add_plot(p, h, &h->devices[i]);
     plim_status st = h->n_processes ? add_processes(p, h, err) : PLIM_OK;
     plim_paragraph_apart(p, PLIM_PAINT_DIM,
-                         "'then' is when the GPU had its peak: who held its memory.");
+                         "'then': what a process held when the GPU had its peak.");
     plim_if_unknown(p, "- unknown");
     return st;
 }

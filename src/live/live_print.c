@@ -137,7 +137,7 @@ static void add_notes(plim_page *p, const plim_live_view *v)
             plim_paragraph_apart(
                 p, PLIM_PAINT_DIM,
                 plim_page_format(p,
-                                 "GPU %s: unified memory, that of the machine; free is what "
+                                 "GPU %s: unified memory, shared with the machine; free is what "
                                  "all programs together can still take.",
                                  id));
     }
