@@ -14,7 +14,7 @@
 typedef struct plim_job {
     plim_arena *arena;
     plim_arena *
-        scratch; /* of who runs it: graph and tape, of which a result keeps no more than it reports */
+        scratch; /* of the caller: graph and tape; a result keeps no more of them than it reports */
     plim_settings *settings;    /* as used, with the defaults filled in */
     const plim_settings *given; /* as the caller gave them, borrowed; NULL: none is set */
     const plim_model *model;

@@ -74,7 +74,7 @@ static void list_strategies(plim_buf *b, unsigned flag, unsigned usual)
             add_name(b, plim_strategy_at(i % n)->name, --left);
 }
 
-/* Likewise optimizers, the last one first: adamw before sgd. */
+/* Optimizers with this flag, the last one first: adamw before sgd. */
 static void list_optimizers(plim_buf *b, unsigned flag)
 {
     uint32_t left = 0;
