@@ -1,7 +1,7 @@
 /* bench_estimate.c -- what a user waits for: whole processes of the program,
  * start to answer, and the memory they took.
  *
- *     bench_estimate [RUNS [PROGRAM]]      default: 200, the plimsoll beside it
+ *     bench_estimate [RUNS [PROGRAM]]      default: 200, the plimsoll next to it
  *     bench_estimate RUNS PROGRAM WORD...  this one command, whatever it is */
 #include <errno.h>
 #include <fcntl.h>
@@ -105,10 +105,10 @@ int main(int argc, char **argv)
         "diff llama-3.1-8b llama-3.1-70b --within 100TiB",
         "diff gemma-3-270m phi-2 --within 100TiB", /* little in common */
     };
-    char beside[4096];
-    const char *slash = strrchr(argv[0], '/'), *program = argc > 2 ? argv[2] : beside;
+    char built[4096];
+    const char *slash = strrchr(argv[0], '/'), *program = argc > 2 ? argv[2] : built;
     int runs = argc > 1 ? atoi(argv[1]) : 200, failed = 0;
-    snprintf(beside, sizeof beside, "%.*splimsoll", slash ? (int)(slash - argv[0]) + 1 : 0,
+    snprintf(built, sizeof built, "%.*splimsoll", slash ? (int)(slash - argv[0]) + 1 : 0,
              argv[0]);
     if (runs < 1 || runs > MAX_RUNS) {
         fprintf(stderr, "usage: bench_estimate [RUNS [PROGRAM [WORD...]]]\n");

@@ -14,7 +14,7 @@
 
 enum { RUNS = 5, SIZE = 64 << 20, PART = 256 << 10 };
 
-/* Of the processor: jobs beside it do not change it much. */
+/* Of the processor: other jobs hardly change it. */
 static double now_ms(void) { return (double)clock() * 1e3 / CLOCKS_PER_SEC; }
 
 static void read_parts(plim_take *take, void *ud, plim_str text)

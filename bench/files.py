@@ -49,7 +49,7 @@ def files(folder):
 
 
 def measure(build, *command, runs=RUNS):
-    """(best ms, ms of CPU, MiB resident) of a command.  Jobs beside it do not change the
+    """(best ms, ms of CPU, MiB resident) of a command.  Other jobs do not change the
     second."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     out = subprocess.run([build / "bench_estimate", str(runs), *command], check=True,

@@ -6,7 +6,7 @@
 Writes snapshots of about 100 MiB (as _dump_snapshot would: C pickler, default protocol, stacks
 of 24 frames), one whose stacks share their frames, as PyTorch's do, and one in which each frame
 is written out, as in files that were changed afterwards.  Replays each three times, and prints
-the median time and the highest memory beside the size of the file.  If torch can be imported,
+the median time and the highest memory next to the size of the file.  If torch can be imported,
 its own _memory_viz.py reads the first for comparison.
 """
 import importlib.util

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""torchfile.py -- what a checkpoint holds: plimsoll beside torch.load, time and memory.
+"""torchfile.py -- what a checkpoint holds: plimsoll and torch.load compared, time and memory.
 
     python bench/torchfile.py build/plimsoll [GIB]       (needs torch and GNU time; writes GIB, 1
                                                          unless told)

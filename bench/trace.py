@@ -5,8 +5,8 @@
 
 Writes a trace of about 100 MiB (in the layout of Kineto: ops and Python functions that enclose
 one another, one event in eight about memory), replays it plain and in gzip three times each, and
-prints the median time and the highest memory beside the size of the plain file.  PyTorch has no
-tool that reads the memory of a trace, so Python's json.load stands beside it.
+prints the median time and the highest memory next to the size of the plain file.  PyTorch has no
+tool that reads the memory of a trace, so Python's json.load is measured as well.
 """
 import gzip
 import json

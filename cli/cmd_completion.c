@@ -3,7 +3,7 @@
  * words of a line as operands, what the last of them can become.
  *
  * So the scripts hold no list: commands, options, their values, cards and models come from
- * the tables of which `plimsoll help` and the lists are made. */
+ * the tables that `plimsoll help` and the lists are made from. */
 #include "cmds.h"
 #include "topics.h"
 

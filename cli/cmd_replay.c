@@ -16,7 +16,7 @@ static bool replay_is_what_if(const plim_args *a)
     return false;
 }
 
-/* A recording of CUDA's driver is no allocator's: it is told, not replayed. */
+/* A recording of CUDA's driver has no allocator: it is reported, not replayed. */
 static int replay_driver(plim_args *a, const char *path)
 {
     plim_err err = PLIM_ERR_INIT;

@@ -20,14 +20,14 @@ static struct flock lock_byte(int type, int at)
 /* Without its lock the file would say that `run` was killed: it gets its name afterwards. */
 int plim_lifeline_open(const char *path)
 {
-    char beside[PATH_MAX + 64];
+    char temporary[PATH_MAX + 64];
     struct flock lock = lock_byte(F_WRLCK, AT_RUN);
-    snprintf(beside, sizeof beside, "%s.new", path);
-    int fd = open(beside, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0 || (!fcntl(fd, F_SETLK, &lock) && !rename(beside, path)))
+    snprintf(temporary, sizeof temporary, "%s.new", path);
+    int fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 || (!fcntl(fd, F_SETLK, &lock) && !rename(temporary, path)))
         return fd;
     close(fd);
-    unlink(beside);
+    unlink(temporary);
     return -1;
 }
 

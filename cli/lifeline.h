@@ -16,7 +16,7 @@
  * where the file system has no locks. */
 int plim_lifeline_open(const char *path);
 
-/* Is there such a file, in the folder that is open, of a `run` that is no more? */
+/* Is there such a file, in the folder that is open, of a `run` that has ended? */
 bool plim_lifeline_lost(int folder, const char *name);
 
 /* Tells the processes that hold it to end for this signal; 0: to go on.  Nothing is said if

@@ -22,7 +22,7 @@ struct plim_opt {
     const char *doc;
     size_t doc_n;          /* length of its part of doc; 0: all of it */
     const char *word;      /* the value that it gives its setting if it takes none itself */
-    const char *key;       /* the setting of which it is one of the words */
+    const char *key;       /* the setting that it is a word of */
     const char *words;     /* the values of a setting, separated by spaces; NULL: any */
     const char *list;      /* the command that lists the values; NULL: none does */
     bool mine;             /* this command takes it */

@@ -25,9 +25,9 @@ static bool find_home(char *out, size_t n)
     return true;
 }
 
-/* Whether the file and the folders on the way to it, from `home` on, belong to this user, to root
- * or to the owner of this program.  Beside one that lies in a folder such as /tmp anybody can put
- * theirs. */
+/* Whether the file and the folders on the way to it, from `home` on, belong to this user, to
+ * root or to the owner of this program.  Next to one that lies in a folder such as /tmp
+ * anybody can put theirs. */
 static bool is_trusted(char *path, size_t home)
 {
     struct stat program, st;

@@ -70,7 +70,7 @@ typedef enum end_step { END_NOT, END_SOON, END_ASKED, END_CUT, END_KILLED } end_
 
 /* How long a step lasts.  `docker stop` kills after 10 s: by then the report is to be out. */
 static const int end_seconds[] = {
-    [END_SOON] = 20, /* ranks one of which has failed may end by themselves */
+    [END_SOON] = 20, /* once a rank has failed, the others may end by themselves */
     [END_ASKED] = 5,
     [END_CUT] = 3, /* in which reports are written */
     [END_KILLED] = 3,

@@ -22,8 +22,9 @@ typedef struct plim_sandbox {
 /* Begins a list of files that may be read. */
 void plim_sandbox_begin(plim_sandbox *s);
 
-/* Adds a file, or the files of a folder but not those of its folders, nor hidden ones; a path that
- * does not exist is no error.  A plim_put, whose `sandbox` is a plim_sandbox: returns 0. */
+/* Adds a file, or the files of a folder but not those of its folders, nor hidden ones; a path
+ * that does not exist is not an error.  A plim_put, whose `sandbox` is a plim_sandbox: returns
+ * 0. */
 int plim_sandbox_allow(void *sandbox, const char *path, size_t n);
 
 /* Gives up all else, for good, as far as the system can; s->lacks says what it cannot.  The

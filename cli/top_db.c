@@ -38,9 +38,9 @@ enum { TABLES = sizeof tables / sizeof *tables, TABLE_MOST = 1024 };
 
 static bool has_wal(const char *path)
 {
-    char beside[4096];
-    int n = snprintf(beside, sizeof beside, "%s-wal", path);
-    return n < 0 || (size_t)n >= sizeof beside || !access(beside, F_OK);
+    char log[4096];
+    int n = snprintf(log, sizeof log, "%s-wal", path);
+    return n < 0 || (size_t)n >= sizeof log || !access(log, F_OK);
 }
 
 /* Is the file shorter than it says?  While somebody writes, a part of it is in FILE-wal.
@@ -189,7 +189,7 @@ static void print_table(int table, char *out, size_t n)
     snprintf(out, n, "CREATE TABLE %s%s", tables[table].name, tables[table].columns);
 }
 
-/* Are the tables those that create_db makes?  Others beside them do no harm: nothing asks for
+/* Are the tables those that create_db makes?  Other tables do no harm: nothing asks for
  * them. */
 static plim_status check_tables(sqlite3 *db, const char *path, plim_err *err)
 {

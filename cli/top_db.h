@@ -13,7 +13,7 @@ enum {
 /* Opens the database at `path`.  For reading it must be a log, and is left as it is; for
  * writing it becomes one if it is empty. */
 plim_status plim_top_db_open(const char *path, bool write, sqlite3 **out, plim_err *err);
-/* Memory for what is read of the database, beside that of SQLite. */
+/* Memory for what is read of the database, in addition to SQLite's. */
 size_t plim_top_db_memory(void);
 /* From now on statements may take as many steps as reading all of the database takes, and more; *left,
  * which lives as long as `db`, counts them.  SQLITE_INTERRUPT: they took more. */

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const char mark[] = ".plimsoll-"; /* and 8 digits: the name beside the file's */
+static const char mark[] = ".plimsoll-"; /* and 8 digits: the name after that of the file's */
 enum { MARK_DIGITS = 8 };
 
 /* The folder of a file, and the name in it. */
@@ -36,7 +36,7 @@ static bool is_in_place(const char *path)
     return realpath(folder, real) && (!strcmp(real, "/dev") || !strncmp(real, "/proc/", 6));
 }
 
-/* Opens a new file beside it, and locks it while it is written: plim_whole_sweep. */
+/* Opens a new file next to it, and locks it while it is written: plim_whole_sweep. */
 static int open_beside(plim_whole *w)
 {
     struct timespec t;
@@ -44,13 +44,13 @@ static int open_beside(plim_whole *w)
     clock_gettime(CLOCK_REALTIME, &t);
     unsigned number = (unsigned)t.tv_nsec * 2654435761u ^ (unsigned)getpid() << 12;
     for (int tries = 0; tries < 100; tries++, number++) {
-        int n = snprintf(w->beside, sizeof w->beside, "%s%s%0*x", w->path, mark, MARK_DIGITS,
-                         number);
+        int n = snprintf(w->temporary, sizeof w->temporary, "%s%s%0*x", w->path, mark,
+                         MARK_DIGITS, number);
         errno = ENAMETOOLONG;
-        int fd =
-            n > 0 && (size_t)n < sizeof w->beside
-                ? open(w->beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666)
-                : -1;
+        int fd = n > 0 && (size_t)n < sizeof w->temporary
+                     ? open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                            0666)
+                     : -1;
         if (fd < 0 && errno != EEXIST)
             return -1;
         if (fd >= 0) {
@@ -77,16 +77,16 @@ bool plim_whole_open(plim_whole *w, const char *path)
 static int put_in_place(const plim_whole *w)
 {
     bool good = !fflush(w->file);
-    if (*w->beside)
-        good = good && !fsync(fileno(w->file)) && !rename(w->beside, w->path);
+    if (*w->temporary)
+        good = good && !fsync(fileno(w->file)) && !rename(w->temporary, w->path);
     return good ? 0 : errno;
 }
 
 bool plim_whole_close(plim_whole *w, bool good)
 {
     int error = good ? put_in_place(w) : errno;
-    if (*w->beside && (error || !good))
-        unlink(w->beside);
+    if (*w->temporary && (error || !good))
+        unlink(w->temporary);
     if (fclose(w->file) && good && !error) /* it is locked until here */
         error = errno;
     errno = error;

@@ -233,7 +233,7 @@ endif()
 # A library with sanitizers cannot be loaded into a Python without them.
 if(TARGET plimsoll AND NOT sanitize)
     set(run_tests ${CMAKE_SOURCE_DIR}/tests/run)
-    # The first builds the shim; the others then run beside one another, the longest first.
+    # The first builds the shim; the others then run in parallel, the longest first.
     set(run_cost 100)
     foreach(part shim clean leaks halving cases docs world alone ranks endings builds files machine several
                  examples finders scripts figures places lines values kinds tapes snapshots in_backward fits refused
@@ -273,7 +273,7 @@ if(TARGET plimsoll AND NOT sanitize)
     set_tests_properties(python.notebooks PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 900)
 endif()
 
-# ---- tests/golden/cuda: PyTorch's own requests on a card, beside predictions -----------
+# ---- tests/golden/cuda: PyTorch's own requests on a card, and predictions -------------
 
 if(TARGET plimsoll)
     add_test(NAME golden.cuda

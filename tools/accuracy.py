@@ -31,7 +31,7 @@ TIMM = ["--optimizer", "sgd,momentum=0.9,weight_decay=2e-5", "--torch", "2.6", "
 CARMA = ["--torch", "2.8"]
 CARD = ["--gpu", "a100-40"]
 CARD_MIB = 40 * 1024  # no measured value is above it
-LOADER_INPUTS = 2.25  # beside the one of the step
+LOADER_INPUTS = 2.25  # besides the one of the step
 CLASSES = 1000
 MIB = 2**20
 

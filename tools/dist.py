@@ -61,7 +61,7 @@ class Target(NamedTuple):
 
 
 # The static programs come first: one of them writes the manual of all. What a Python loads has to be of its own C library,
-# and PyTorch is built for glibc, so an archive has the static program beside libraries for glibc.
+# and PyTorch is built for glibc, so an archive has the static program and libraries for glibc.
 TARGETS = (
     Target("x86_64-linux-musl", "x86_64-linux-musl", wheel="musllinux_1_2_x86_64", archive=False),
     Target("aarch64-linux-musl", "aarch64-linux-musl", wheel="musllinux_1_2_aarch64", archive=False),
@@ -128,7 +128,7 @@ def fetch_zlib(tools):
                "-oAPT::Sandbox::User="]
     instead = f"--zlib FILE takes zlib_1.3.dfsg+really{ZLIB}.orig.tar.gz of Debian from elsewhere"
     fetch("Debian's list of sources", "apt-get", *options, "-oAPT::Update::Error-Mode=any", "update", instead=instead)
-    # The archive alone: Debian's own files beside it may have been replaced since.
+    # The archive alone: Debian's own files next to it may have been replaced since.
     fetch(f"zlib {ZLIB}", "apt-get", *options, "source", "--download-only", "--tar-only", "--only-source", "zlib", cwd=apt,
           instead=instead)
     found = next(apt.glob(f"zlib_*{ZLIB}.orig.tar.gz"), None)
@@ -366,7 +366,7 @@ class Dist:
             if place.parts[0] == "bin" or place.parts[:2] in (("share", "plimsoll"), ("lib", "plimsoll")):
                 content[f"plimsoll/_dist/{place}"] = file.read_bytes(), mode_of(file)
         library = tree / "lib/libplimsoll.so"
-        if library.exists():  # that of Windows lies beside the program
+        if library.exists():  # that of Windows lies next to the program
             content["plimsoll/_dist/lib/libplimsoll.so"] = library.read_bytes(), 0o644
         name = f"plimsoll-{self.version}"
         tags = "".join(f"Tag: py3-none-{tag}\n" for tag in target.wheel.split("."))
@@ -490,7 +490,7 @@ plimsoll: library-not-linked-against-libc [usr/lib/plimsoll/stub/*]
 
 def require_contact():
     """The last commit names where to report."""
-    import check_contact  # beside this file; who imports that one may have it elsewhere
+    import check_contact  # next to this file; who imports that one may have it elsewhere
     bad = check_contact.problems({name: git("show", f"HEAD:{name}") for name in check_contact.FILES}, release=True)
     if bad:
         sys.exit("".join(f"dist.py: {x}\n" for x in bad) + "dist.py: (--draft builds all the same)")

@@ -227,7 +227,7 @@ def of_struct(name):
 
 
 def c_comment(doc, indent, first):
-    """A comment of lines that fit: beside the declaration `first`, or above it."""
+    """A comment of lines that fit: after the declaration `first`, or above it."""
     line = f"{first} /* {doc} */"
     if len(line) <= WIDTH:
         return [line]

@@ -41,13 +41,13 @@ def library() -> str:
 
 
 def program() -> str:
-    """The path of the program: beside the library in a checkout's build folder, or in the package.
+    """The path of the program: next to the library in a checkout's build folder, or in the package.
 
-    Beside comes first: above a build folder, as in /tmp/bin, the program may be another user's.
+    The library's folder comes first: above a build folder, as in /tmp/bin, the program may be another user's.
     """
     name = "plimsoll.exe" if sys.platform == "win32" else "plimsoll"
-    beside = os.path.dirname(library())
-    for place in (os.path.join(beside, name), os.path.join(os.path.dirname(beside), "bin", name)):
+    folder = os.path.dirname(library())
+    for place in (os.path.join(folder, name), os.path.join(os.path.dirname(folder), "bin", name)):
         if os.path.isfile(place):
             return place
-    raise FileNotFoundError(f"the program was not found beside {library()}: the installation is incomplete")
+    raise FileNotFoundError(f"the program was not found next to {library()}: the installation is incomplete")

@@ -107,7 +107,7 @@ def run(*command: Word, gpu: Union[str, Sequence[str], None] = None, echo: bool 
     rank="all", ...; of several cards in `gpu` the largest is the one it runs on.  What the command
     prints is written to sys.stdout, unless `echo` is false.
 
-    A command that fails, out of memory or otherwise, is no error if it has used PyTorch: `status` is
+    A command that fails, out of memory or otherwise, is not an error if it has used PyTorch: `status` is
     its exit status, and `end` says why it ended.
     """
     words = [os.fspath(word) for word in command]

@@ -584,7 +584,7 @@ class Tracker:
             self._tell(Line(*self._place(), allocated, change, tuple(rows), tuple(held)))
 
     def _held(self, names: Dict[str, _Entry]) -> List[Held]:
-        """Names that are no more those of a tensor here, which is alive."""
+        """Names that no longer belong to a tensor here, which is alive."""
         ledger, place = self._ledger, self._stack[-1]
         before, place.names = place.names, names
         return [Held(name, entry.bytes, _holders(entry, ledger.device, place.frame))

@@ -63,7 +63,7 @@ def run_cell(line: str, before: Sequence[str], cell: str) -> int:
                               errors="replace", env={**os.environ, "PYTHONIOENCODING": "utf-8"}) as process:
             assert process.stdout is not None
             try:
-                for text in process.stdout:  # a notebook's sys.stdout is no file
+                for text in process.stdout:  # a notebook's sys.stdout is not a file
                     sys.stdout.write(text)
             except KeyboardInterrupt:
                 process.terminate()

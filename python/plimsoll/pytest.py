@@ -10,7 +10,7 @@ test ended there, in a file that this plugin writes in that process, and the rep
 The budget is compared with the memory that PyTorch's allocator reserved at most, as by `plimsoll
 estimate --budget`: the CUDA context is not counted.
 
-A baseline, `__plimsoll__/test_x.json` beside test_x.py, holds what each line had live at the
+A baseline, `__plimsoll__/test_x.json` next to test_x.py, holds what each line had live at the
 peak when it was recorded, by --plimsoll-update.  A test that fails names the lines that grew.
 """
 
@@ -286,7 +286,7 @@ def _reports(text: str) -> List[Dict[str, Any]]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("plimsoll", "GPU memory, without a GPU")
     group.addoption("--plimsoll-update", action="store_true", dest="plimsoll_update",
-                    help=f"record the memory of tests marked {MARK} that pass, in __plimsoll__ beside them")
+                    help=f"record the memory of tests marked {MARK} that pass, in __plimsoll__ next to them")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -159,9 +159,10 @@ typedef struct plim_allocator {
     plim_status (*alloc)(plim_alloc *h, uint64_t bytes, uint16_t stream, uint32_t *block,
                          plim_err *err);
     plim_status (*release)(plim_alloc *h, uint32_t block, plim_err *err);
-    plim_status (*record_stream)(plim_alloc *h, uint32_t block, uint16_t stream,
-                                 plim_err *err);         /* NULL: no free ever waits */
-    void (*stream_done)(plim_alloc *h, uint16_t stream); /* likewise */
+    plim_status (*record_stream)(
+        plim_alloc *h, uint32_t block, uint16_t stream,
+        plim_err *err); /* this and the next, NULL: no free ever waits */
+    void (*stream_done)(plim_alloc *h, uint16_t stream);
     /* NULL: there are no private pools */
     plim_status (*hold)(plim_alloc *h, uint16_t stream, bool held, plim_err *err);
     plim_status (*empty_cache)(plim_alloc *h, plim_err *err); /* NULL: nothing is given back */

@@ -18,7 +18,7 @@ static const plim_alloc_rules rules[] = {
     {  202,   21,   2,   true,  false,  false, false,  PLIM_TIES_ADDRESS, PLIM_OOM_EXPANDABLE, "out-of-memory text recommends expandable segments"},
     {  205,   21,   2,   true,  false,  true,  true,   PLIM_TIES_ADDRESS, PLIM_OOM_EXPANDABLE, "out-of-memory text names the memory fraction's limit, private pools can be expandable"},
     {  209,   20,   2,   false, false,  true,  true,   PLIM_TIES_ADDRESS, PLIM_OOM_ALLOC_CONF, "max_split_size_mb:20 is allowed, '>' of a list fixed"},
-    {  210,   20,   2,   false, true,   true,  true,   PLIM_TIES_ADDRESS, PLIM_OOM_ALLOC_CONF, "memory fraction to the nearest byte, 1.0 is no limit"},
+    {  210,   20,   2,   false, true,   true,  true,   PLIM_TIES_ADDRESS, PLIM_OOM_ALLOC_CONF, "memory fraction to the nearest byte, 1.0 means no limit"},
     {  211,   20,   2,   false, true,   true,  true,   PLIM_TIES_ADDRESS, PLIM_OOM_DOCS,       "large_segment_size_mb"},
     {  212,   20,   2,   false, true,   true,  true,   PLIM_TIES_BLOCK,   PLIM_OOM_DOCS,       "of free blocks of one size the first made is taken, not the lowest"},
     {  213,   20,   2,   false, true,   true,  true,   PLIM_TIES_SEGMENT, PLIM_OOM_DOCS,       "of free blocks of one size that of the first segment is taken"},

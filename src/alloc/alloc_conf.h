@@ -26,7 +26,7 @@ typedef struct plim_alloc_rules {
     uint32_t min_split_mb;   /* the smallest max_split_size_mb */
     uint32_t min_division;   /* smallest roundup_power2_divisions that has an effect */
     bool gt_overwrites;      /* '>' in a list overwrites the last named interval too */
-    bool fraction_nearest;   /* the limit is rounded to nearest; 1.0 is no limit */
+    bool fraction_nearest;   /* the limit is rounded to nearest; 1.0 means no limit */
     bool says_allowed;       /* the error names the memory fraction's limit */
     bool private_expandable; /* private pools use expandable segments too */
     plim_ties ties;

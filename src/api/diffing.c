@@ -119,7 +119,7 @@ static void take_log(side_run *r)
     r->pub->source = r->log.source;
 }
 
-/* A log of which not all is in memory is read again, in parts. */
+/* A log that is not all in memory is read again, in parts. */
 static plim_status read_log(side_run *r, const char *path, plim_err *err)
 {
     plim_arena a = PLIM_ARENA_INIT;

@@ -130,7 +130,7 @@ static void fill_processes(filling *f)
     f->out->n_processes = f->log->n_processes;
 }
 
-/* Holders that are no device are left out: they are rows of `parts`. */
+/* Holders that are not devices are left out: they are rows of `parts`. */
 static void fill_devices(filling *f)
 {
     plim_driver_device *list = PLIM_NEW_N(f->a, plim_driver_device, f->held->n_uses + 1u);

@@ -209,7 +209,7 @@ static void sum_saved(work *w)
         const plim_event *ev = &t->events[i];
         bool alloc = ev->kind == PLIM_EVENT_ALLOC;
         if (!alloc && ev->kind != PLIM_EVENT_FREE)
-            continue; /* its id is no storage, or nothing changes */
+            continue; /* its id is not a storage, or nothing changes */
         const plim_storage *s = &t->storages[ev->id];
         if (s->category == PLIM_CAT_ACTIVATION)
             w->e->saved_activations += alloc ? s->bytes : -s->bytes;
@@ -290,7 +290,7 @@ static int compare_ranks(const void *a, const void *b)
     return 0;
 }
 
-/* Simulates some of the groups, beside others who simulate the rest. */
+/* Simulates some of the groups, while others simulate the rest. */
 typedef struct rank_worker {
     plim_job job; /* a copy: about one rank after the other */
     const plim_share_group *groups;

@@ -40,7 +40,7 @@ static plim_status read_model_info(const plim_job *job, int64_t batch, plim_aren
     return st;
 }
 
-/* Likewise, where the sequence length can be changed. */
+/* The same for a model whose sequence length can be changed. */
 static plim_status read_seq_info(const plim_job *job, plim_arena *a, plim_graph *g,
                                  const plim_model_info **out, plim_err *err)
 {

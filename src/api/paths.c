@@ -14,7 +14,7 @@ static plim_status tell_path(const telling *t, plim_str path)
     return plim_put_out(t->put, t->ud, path, t->err);
 }
 
-/* A file stands beside others that it may name: parts of a model, its config.json. */
+/* A file has neighbours that it may name: parts of a model, its config.json. */
 static plim_status tell_file(const telling *t, plim_str path)
 {
     const char *slash = strrchr(path.p, '/');

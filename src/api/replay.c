@@ -32,7 +32,7 @@ static plim_status read_card(const plim_settings *s, plim_arena *a, int torch,
                                .context = plim_gpu_context_of(gpu, torch, false).high};
     out->card = card;
     o->total = card->bytes;
-    o->capacity = o->total > card->context ? o->total - card->context : 1; /* 0 is no limit */
+    o->capacity = o->total > card->context ? o->total - card->context : 1; /* 0: no limit */
     return PLIM_OK;
 }
 

@@ -324,7 +324,7 @@ plim_status plim_bytes_ahead(plim_bytes b, uint64_t *there, uint64_t at, uint64_
  * those that follow.  `last`: none do.  It is done with some at the latest when it has a part of 64 KiB. */
 typedef size_t plim_take(void *ud, plim_str text, bool last);
 /* Hands over a file or a pipe from its beginning to its end, in parts: takes the same little memory whatever
- * its size, which for what is no regular file is at most 16 GiB. */
+ * its size, which for a file that is not regular is at most 16 GiB. */
 plim_status plim_file_each(const char *path, plim_take *take, void *ud, plim_err *err);
 void plim_file_close(plim_bytes *b);     /* of all of the file; harmless on {0} */
 bool plim_file_exists(const char *path); /* or a folder, or not readable */

@@ -1,4 +1,4 @@
-/* files_posix.c -- files of which only what is asked for is read: base.h, "files". */
+/* files_posix.c -- files that are read only where asked for: base.h, "files". */
 #include "base/os.h"
 
 #include <errno.h>
@@ -54,7 +54,7 @@ plim_status plim_os_read(const plim_os_file *f, void *to, size_t n, size_t *got,
 
 void plim_os_close(const plim_os_file *f) { close(f->fd); }
 
-/* ---- files of which only what is asked for is read ----------------------- */
+/* ---- files that are read only where asked for ---------------------------- */
 
 /* A pipe has no size and cannot be mapped: its contents are read into memory. */
 static plim_status read_to_end(plim_bytes *out, const plim_os_file *f, plim_err *err)
@@ -96,8 +96,8 @@ static plim_status read_to_end(plim_bytes *out, const plim_os_file *f, plim_err 
     return st;
 }
 
-/* A file of which not all is there.  Its addresses are taken at once; blocks that were read have
- * memory behind them, others none, so that a reader that forgot to ask stops at once. */
+/* A file that is not all in memory.  Its addresses are taken at once; blocks that were read
+ * have memory behind them, others none, so that a reader that forgot to ask stops at once. */
 struct plim_file {
     uint8_t *p;
     uint64_t n;

@@ -17,7 +17,7 @@
 
 enum { PATH_MOST = 32768 }; /* of Windows, with the NUL */
 
-/* False: it is no path. */
+/* False: it is not a path. */
 static bool widen_path(wchar_t *out, const char *path)
 {
     if (MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, path, -1, out, PATH_MOST))
@@ -77,7 +77,7 @@ plim_status plim_os_read(const plim_os_file *f, void *to, size_t n, size_t *got,
 
 void plim_os_close(const plim_os_file *f) { _close(f->fd); }
 
-/* ---- files, all of which is there --------------------------------------- */
+/* ---- files that are read whole -------------------------------------------- */
 
 /* Of a file, or with INVALID_HANDLE_VALUE of that much memory; it outlives the handle.  NULL:
  * GetLastError says why. */

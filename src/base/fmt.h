@@ -87,7 +87,7 @@ plim_status plim_parse_size(plim_str s, uint64_t *bytes, plim_err *err);
  * 64 bits. */
 plim_status plim_parse_shape(plim_str s, int64_t *dim, int32_t max, int32_t *rank,
                              plim_err *err);
-/* The one dimension of such a shape; false: it has none or several, or is no shape. */
+/* The one dimension of such a shape; false: it has none or several, or is not a shape. */
 bool plim_parse_dim(plim_str s, int64_t *out);
 
 #endif

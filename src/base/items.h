@@ -21,7 +21,7 @@ bool plim_item_word(plim_str *rest, char mark, plim_str *word);
 /* Whether `word` is among the words of "fp16 bf16 fp8". */
 bool plim_item_has(const char *words, plim_str word);
 
-/* "0.9", "True", "false"; false if it is no number. */
+/* "0.9", "True", "false"; false if it is not a number. */
 bool plim_item_number(plim_str s, double *out);
 
 #endif

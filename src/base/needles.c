@@ -37,7 +37,7 @@ void plim_needles_init(plim_needles *s, const char *const *words, size_t apart, 
             add_part(s, i, at);
 }
 
-/* The first word, after `from`, a part of which stands at `at`. */
+/* The first word, after `from`, that has a part at `at`. */
 static bool match_parts(const plim_needles *s, plim_str text, size_t at, plim_needle from,
                         plim_needle *out)
 {

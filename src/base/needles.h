@@ -1,7 +1,8 @@
 /* needles.h -- where any of a few words stand in a text, at the speed of memory.
  *
- * All words have at least m bytes: whoever looks at three bytes in every m - 2 sees three of each word that
- * is there, and a table says of which word they may be.  What the text consists of makes little difference. */
+ * All words have at least m bytes: whoever looks at three bytes in every m - 2 sees three of
+ * each word that is there, and a table says which word they may belong to.  What the text
+ * consists of makes little difference. */
 #ifndef PLIM_NEEDLES_H
 #define PLIM_NEEDLES_H
 

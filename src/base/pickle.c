@@ -100,7 +100,7 @@ static const plim_pickle_value *pickle_pop(pickle_vm *vm, uint32_t n)
     return vm->stack + vm->n_stack;
 }
 
-/* Likewise pops the values above the last mark, and the mark; NULL: there is no mark. */
+/* Pops the values above the last mark, and the mark; NULL: there is no mark. */
 static const plim_pickle_value *pickle_pop_mark(pickle_vm *vm, uint32_t *n)
 {
     if (!vm->n_marks)
@@ -519,7 +519,7 @@ static plim_status op_put_in(pickle_vm *vm, const pickle_arg *arg, int how)
                                  : pickle_underflow(vm);
 }
 
-/* Likewise for all values above the mark. */
+/* Adds all values above the mark to the one below it. */
 static inline plim_status op_put_all(pickle_vm *vm, const pickle_arg *arg, int how)
 {
     (void)arg;

@@ -98,7 +98,7 @@ typedef struct plim_pickle_sink {
 typedef struct plim_pickle {
     plim_pickle_value root;
     plim_pickle_value *globals;     /* every name in file order, with repeats */
-    plim_pickle_value *persistents; /* likewise */
+    plim_pickle_value *persistents; /* every persistent id, in the same way */
     uint32_t n_globals, cap_globals, n_persistents, cap_persistents;
     uint64_t end; /* offset after the pickle */
 } plim_pickle;

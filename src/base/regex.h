@@ -1,6 +1,6 @@
-/* regex.h -- regular expressions as C++'s std::regex_search takes them, of which the common part: characters, '.',
- * classes such as [a-z] and \d, groups, '|', '*', '+', '?' and the anchors '^' and '$'.  Time is at most proportional to the
- * lengths of expression and text. */
+/* regex.h -- regular expressions as C++'s std::regex_search takes them.  What is common is
+ * supported: characters, '.', classes such as [a-z] and \d, groups, '|', '*', '+', '?' and the
+ * anchors '^' and '$'.  Time is at most proportional to the lengths of expression and text. */
 #ifndef PLIM_BASE_REGEX_H
 #define PLIM_BASE_REGEX_H
 

@@ -22,17 +22,17 @@ static bool thread_start(plim_task *t)
 static void thread_wait(plim_task *t) { pthread_join(t->thread, NULL); }
 #endif
 
-void plim_task_start(plim_task *t, void (*run)(void *ud), void *ud, bool beside)
+void plim_task_start(plim_task *t, void (*run)(void *ud), void *ud, bool apart)
 {
     *t = (plim_task){.run = run, .ud = ud};
-    t->beside = beside && thread_start(t);
-    if (!t->beside)
+    t->apart = apart && thread_start(t);
+    if (!t->apart)
         run(ud);
 }
 
 void plim_task_wait(plim_task *t)
 {
-    if (t->beside)
+    if (t->apart)
         thread_wait(t);
-    t->beside = false;
+    t->apart = false;
 }

@@ -11,16 +11,16 @@
 typedef struct plim_task {
     void (*run)(void *ud);
     void *ud;
-    bool beside; /* it has a thread, which plim_task_wait joins */
+    bool apart; /* it has a thread, which plim_task_wait joins */
 #ifndef __wasi__
     pthread_t thread;
 #endif
 } plim_task;
 
-/* Runs run(ud) on its own thread if `beside` is set and a thread can be started, otherwise at
+/* Runs run(ud) on its own thread if `apart` is set and a thread can be started, otherwise at
  * once.  Until plim_task_wait, run may write only what nobody else touches and read only what
  * nobody writes, and `t` must not move. */
-void plim_task_start(plim_task *t, void (*run)(void *ud), void *ud, bool beside);
+void plim_task_start(plim_task *t, void (*run)(void *ud), void *ud, bool apart);
 void plim_task_wait(plim_task *t);
 
 #endif

@@ -24,8 +24,8 @@ typedef struct plim_window {
 /* Lives in `a`. */
 plim_status plim_window_open(plim_window *w, plim_arena *a, plim_bytes file, plim_err *err);
 
-/* Moves the window, of which there is more, on to byte `from` of it, and makes it longer if that is where
- * it begins. */
+/* Moves a window with more to come on to byte `from` of it, and makes it longer if that is
+ * where it begins. */
 plim_status plim_window_move(plim_window *w, uint64_t from, plim_err *err);
 
 #endif

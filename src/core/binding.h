@@ -17,7 +17,7 @@ typedef enum plim_caching {
 typedef struct plim_rank_part {
     /* for models that divide themselves: */
     int64_t weights;               /* parts of the weights: tensor parallelism */
-    bool sequence;                 /* tokens are divided likewise */
+    bool sequence;                 /* the tokens are divided, too */
     int64_t stages, stage, chunks; /* ranks of the pipeline, this one, stages of each */
     /* for all: */
     int64_t contexts, context; /* parts of the tokens, this one: context parallelism */
@@ -26,8 +26,8 @@ typedef struct plim_rank_part {
 
 /* All optional. */
 typedef struct plim_binding {
-    int64_t batch;  /* 0: the hint in the file */
-    int64_t seq;    /* 0: likewise */
+    int64_t batch; /* this and seq, 0: the hint in the file */
+    int64_t seq;
     bool seq_tried; /* by a search: one that is too long is PLIM_ERANGE, else PLIM_EUSAGE */
     const struct plim_input_shape {
         plim_str name; /* "": the first input */
@@ -46,8 +46,9 @@ typedef struct plim_binding {
     int64_t cache_room; /* tokens for which a static cache has room; 0: it grows */
     bool prompts; /* a prompt of generate(): with mask and positions, and logits of its last
                      token alone */
-    int64_t virtual_tokens; /* that prompt tuning puts in front of each sequence, beside seq */
-    bool labels_are_inputs; /* the tokens are passed as labels, too */
+    int64_t
+        virtual_tokens; /* that prompt tuning puts in front of each sequence, on top of seq */
+    bool labels_are_inputs;    /* the tokens are passed as labels, too */
     bool positions_are_inputs; /* position_ids are passed */
     bool padded;               /* an attention_mask is passed, in which some are 0 */
     bool packed;               /* position_ids are passed, which begin anew within a row */
@@ -59,7 +60,7 @@ typedef struct plim_binding {
  * in `a`; text NULL: none. */
 plim_status plim_binding_inputs(plim_arena *a, const char *text, plim_binding *bind,
                                 plim_err *err);
-/* "batch=8;s0=128" into bind->dims, likewise. */
+/* The same for "batch=8;s0=128" and bind->dims. */
 plim_status plim_binding_dims(plim_arena *a, const char *text, plim_binding *bind,
                               plim_err *err);
 

@@ -151,7 +151,7 @@ typedef struct plim_graph {
     uint32_t n_kv, cap_kv;
     uint64_t
         kv_cache; /* elements for each token in transformers' cache; 0: none, or not known */
-    uint64_t packed_weights; /* of quantized modules, which are no parameters of it */
+    uint64_t packed_weights; /* of quantized modules, which are not among its parameters */
     uint32_t top1; /* published top-1 accuracy, thousandths of a percent; 0: not known */
     int64_t expert_ranks;   /* each has a part of the experts; 0: all are here, or none */
     int64_t expert_parts;   /* of the features of each; 0 or 1: they are not divided */

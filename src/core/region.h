@@ -4,7 +4,7 @@
  *                   BertLayer or BasicBlock
  * "layer*.*"        each outermost module whose path matches; several patterns: "layers.*,head"
  * "segments=N"      as checkpoint_sequential(model, N): the top level's calls in N
- *                   parts, the last of which is not checkpointed
+ *                   parts; the last is not checkpointed
  * ",reentrant"      after any of these: use_reentrant=True
  * src: torch/utils/checkpoint.py */
 #ifndef PLIM_REGION_H

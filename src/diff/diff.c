@@ -49,7 +49,7 @@ static plim_status pair_storages(plim_diff_tape *s, const plim_diff_tape *other,
     return PLIM_OK;
 }
 
-/* A free of another storage is no partner. */
+/* A free of another storage is not a partner. */
 static void part_frees(plim_tape_diff *d)
 {
     for (uint32_t i = 0; i < d->a.requests.n; i++) {

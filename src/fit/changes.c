@@ -238,7 +238,7 @@ static plim_status run_trial(search *s, plim_settings *with, bool same_graph, pl
 }
 
 /* Simulates the trial; one that the run refuses, or to which a row does not apply, does not
- * work and is no error. */
+ * work and is not an error. */
 static plim_status simulate_trial(search *s, trial *t)
 {
     plim_verdict v;

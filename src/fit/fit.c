@@ -237,7 +237,7 @@ static plim_status try_half(plim_fit_search *s, int64_t size, fit_bound bound, b
         fact.size *= 2;
     const plim_fact *known = plim_facts_live(&s->facts, world, fact.size, bound.what);
     if (!known) {
-        plim_err why = PLIM_ERR_INIT; /* of a size of which nobody has asked */
+        plim_err why = PLIM_ERR_INIT; /* of a size that nobody has asked for */
         const plim_sim *sim;
         plim_status st = plim_allocator_find(PLIM_STR("none"), &live.allocator, &why);
         if (!st)

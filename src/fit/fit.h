@@ -13,7 +13,8 @@ typedef struct plim_peaks {
 } plim_peaks;
 
 /* Builds the model at this size (plim_job_graph), runs the step and simulates it; `what` is 0,
- * PLIM_SIM_LOW or _HIGH; room, for the allocator: 0 is no limit.  Resets `scratch` and works in it. */
+ * PLIM_SIM_LOW or _HIGH; room, for the allocator: 0 means no limit.  Resets `scratch` and
+ * works in it. */
 plim_status plim_fit_size(const plim_job *job, plim_arena *scratch, int64_t size,
                           unsigned what, uint64_t room, plim_peaks *out, plim_err *err);
 /* The same for each of n what[]: out[n]. */

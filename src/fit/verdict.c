@@ -55,7 +55,7 @@ static uint64_t margin_of(const plim_job *job, uint64_t reserved)
     return reserved / 100 * job->margin;
 }
 
-/* The most that, with its margin, is no more than the room. */
+/* The most that, with its margin, is within the room. */
 static uint64_t leave_margin(const plim_job *job, uint64_t room)
 {
     uint64_t most = room / (100 + job->margin) * 100;

@@ -9,7 +9,7 @@
 #include "alloc/sim.h"
 #include "job/job.h"
 
-/* What a card leaves to the allocator beside `context` bytes; 0: no limit, without a card. */
+/* What a card leaves to the allocator after `context` bytes; 0: no limit, without a card. */
 uint64_t plim_fit_room(const plim_gpu *gpu, uint64_t context);
 /* The same at the upper bound: less the margin of the job, too. */
 uint64_t plim_fit_tight_room(const plim_job *job);

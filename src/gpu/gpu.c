@@ -177,7 +177,7 @@ static plim_status gpu_unknown(plim_str name, const gpu_key *k, plim_err *err)
             near_offer(&near, alias, key_distance(k, &other), i);
         }
     }
-    /* A name that shares hardly a letter is no help. */
+    /* A name that shares hardly a letter is not a help. */
     while (near.n && near.distance[near.n - 1] > (PLIM_MAX(2, k->n / 2) + 1) * KEY_MAX)
         near.n--;
     char list[160] = "";

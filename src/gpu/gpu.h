@@ -56,7 +56,7 @@ uint32_t plim_gpu_several(plim_str name, plim_str *card);
 plim_status plim_gpu_list(plim_arena *a, const char *names, const plim_gpu ***out, uint32_t *n,
                           plim_err *err);
 
-/* A card of which only the memory size is known. */
+/* A card known only by its memory size. */
 plim_status plim_gpu_generic(plim_arena *a, uint64_t bytes, plim_gpu *out, plim_err *err);
 
 /* What the CUDA runtime tells of an architecture: its limits are those of the compute

@@ -14,8 +14,8 @@
 /* The input of a reader. */
 typedef struct plim_source {
     plim_bytes bytes;
-    const char *path; /* to find files beside it (shards, a configuration); NULL: none */
-    bool in_memory;   /* the bytes belong to the caller, and there are no files beside them */
+    const char *path; /* to find files next to it (shards, a configuration); NULL: none */
+    bool in_memory;   /* the bytes belong to the caller, and there are no files next to them */
     bool part;        /* one of several parts: leave notes about the whole to the caller */
 } plim_source;
 
@@ -56,10 +56,10 @@ uint32_t plim_importer_count(void);
 const plim_importer *plim_importer_at(uint32_t i);
 const plim_importer *plim_importer_probe(plim_bytes b);         /* NULL: not recognised */
 int plim_importer_score(const plim_importer *im, plim_bytes b); /* of its probe */
-/* The same for a file of which not all is there: brings what the importer does not ask for. */
+/* The same for a file that is not all in memory: brings what the importer does not ask for. */
 plim_status plim_importer_for(plim_bytes b, const plim_importer **out, plim_err *err);
 
-/* ---- files beside the one that was opened ------------------------------------ */
+/* ---- files next to the one that was opened ----------------------------------- */
 
 /* Opens the file `name` in the folder of s->path: for shards and the like.  Its bytes have to be asked
  * for (plim_bytes_need).  The name comes from an untrusted file: PLIM_EFORMAT if it is more than a name

@@ -1,4 +1,4 @@
-/* source.c -- see import.h: files beside the one that was opened. */
+/* source.c -- see import.h: files next to the one that was opened. */
 #include "import/import.h"
 
 plim_status plim_source_beside(const plim_source *s, plim_str name, plim_arena *a,

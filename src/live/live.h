@@ -34,7 +34,7 @@ enum {
 /* A pid that Linux can give: PID_MAX_LIMIT of include/linux/threads.h. */
 #define PLIM_LIVE_PID_MOST (UINT64_C(1) << 22)
 
-/* A device, or a process of the device that was added last, of which nothing is known yet;
+/* A device, or a process of the device added last; nothing is known of it yet;
  * NULL: no more fit. */
 plim_live_device *plim_reading_device(plim_reading *r, const char *source);
 plim_live_process *plim_reading_process(plim_reading *r, uint64_t pid, const char *kind);

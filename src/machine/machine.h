@@ -103,7 +103,7 @@ typedef struct plim_gnode {
     plim_meta *in_meta;     /* [n_in] size and dtype that the gradient must have */
     plim_t saved[PLIM_MAX_SAVED];
     int64_t i[12];         /* whatever the backward needs: sizes, flags */
-    const plim_meta *meta; /* likewise: the meta given to plim_m_note */
+    const plim_meta *meta; /* for the backward: the meta given to plim_m_note */
     plim_t leaf;           /* AccumulateGrad: the parameter */
     /* used by the engine only: */
     uint32_t deps, stamp;
@@ -306,7 +306,7 @@ plim_t plim_m_leaf(plim_machine *m, const plim_meta *meta, bool requires_grad);
 /* Makes a view a leaf of its own, such as a parameter that lies in a larger buffer. Returns
  * t. */
 plim_t plim_m_as_leaf(plim_machine *m, plim_t t, bool requires_grad);
-/* The same for what is no parameter, and gets a gradient of which wrappers do not hear. */
+/* The same for a tensor that is not a parameter: wrappers do not hear of its gradient. */
 plim_t plim_m_as_input(plim_machine *m, plim_t t);
 plim_t plim_m_grad(const plim_machine *m, plim_t leaf); /* its .grad, borrowed; 0: None */
 void plim_m_set_grad(plim_machine *m, plim_t leaf, plim_t grad); /* takes the reference */

@@ -124,7 +124,7 @@ struct plim_machine {
     uint32_t n_kept, cap_kept, n_attributes, cap_attributes;
     plim_t *deferred; /* plim_m_defer */
     uint32_t n_deferred, cap_deferred;
-    plim_map searched[2]; /* keys of plim_m_search, likewise */
+    plim_map searched[2]; /* keys of plim_m_search */
     uint32_t n_unknown;
     const m_pass *pass;        /* NULL: the usual one */
     const plim_m_watch *watch; /* NULL: nobody listens */

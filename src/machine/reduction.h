@@ -14,8 +14,8 @@ typedef enum plim_partial {
     PLIM_PARTIAL_MOMENTS  /* var, std: mean, squares and counts */
 } plim_partial;
 
-/* Requests what a reduction of x over the dims of `mask` to results of type `out` needs beside
- * them, and frees it. */
+/* Requests what a reduction of x over the dims of `mask` to results of type `out` needs
+ * besides them, and frees it. */
 void plim_m_reduce(plim_machine *m, const plim_meta *x, uint32_t mask, plim_partial partial,
                    plim_dtype out);
 

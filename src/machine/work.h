@@ -33,7 +33,7 @@ typedef struct plim_ledger {
     uint8_t phase;           /* of the rows added next */
     plim_work *rows;
     uint32_t n, cap;
-    const char *untimed; /* what takes time beside the rows, as a reason; NULL: nothing */
+    const char *untimed; /* what takes time besides the rows, as a reason; NULL: nothing */
 } plim_ledger;
 
 #endif

@@ -57,7 +57,7 @@ void plim_nn_called(plim_nn *n, const uint32_t *args, uint32_t count);
 void plim_nn_holds(plim_nn *n, uint32_t id);
 /* "denselayer", 3: the text "denselayer3" in the graph's arena. */
 const char *plim_nn_name(plim_nn *n, const char *stem, int64_t number);
-/* "Llama", "RMSNorm": the text "LlamaRMSNorm" likewise. */
+/* "Llama", "RMSNorm": the text "LlamaRMSNorm" in the graph's arena. */
 const char *plim_nn_join(plim_nn *n, const char *a, const char *b);
 
 /* For a module that registers its children in another order than it calls them: their names,

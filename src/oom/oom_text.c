@@ -236,7 +236,7 @@ static const struct {
              {"mb", 20},
              {"gb", 30}};
 
-/* digits[.digits] and a unit's power of two, as bytes; unknown if it is no size of memory.
+/* digits[.digits] and a unit's power of two, as bytes; unknown if it is not a size of memory.
  * A process of 17179869184.00 GiB is 2^64 - 1 bytes: the driver did not tell. */
 static plim_oom_number make_number(plim_str digits, uint32_t shift)
 {

@@ -74,7 +74,7 @@ void plim_cost_linear(const plim_cost_call *c, plim_cost *out)
 {
     cost_inner(c, cost_input(c, 0), out);
 }
-/* A product with all rows of the weight, of which a scalar is left. */
+/* A product with all rows of the weight that leaves a scalar. */
 void plim_cost_linear_loss(const plim_cost_call *c, plim_cost *out)
 {
     const plim_meta *w = cost_input(c, 1);

@@ -88,7 +88,7 @@ plim_t plim_at_sum(plim_machine *m, plim_t x, uint32_t mask, bool keep);
 plim_t plim_at_mean(plim_machine *m, plim_t x, uint32_t mask); /* keepdim=True */
 
 /* ---- index ------------------------------------------------------------------ */
-/* The gradient of a table of that many rows, of which idx chose some: dense. */
+/* The dense gradient of a table of that many rows, some of them chosen by idx. */
 plim_t plim_at_embedding_gradient(plim_machine *m, plim_t g, plim_t idx, int64_t rows,
                                   bool by_freq);
 /* The temporaries of nonzero() of n elements, freed at once. */

@@ -130,7 +130,7 @@ static plim_t without_column(plim_machine *m, plim_t lse, bool added)
     return added ? plim_at_squeeze(m, lse, 3) : plim_m_ref(m, lse);
 }
 
-/* old - f(a - b) * rest, the operands of which are temporaries */
+/* old - f(a - b) * rest; its operands are temporaries */
 static plim_t blend_pieces(plim_machine *m, plim_t old, plim_t a, plim_t b, plim_t rest)
 {
     plim_t difference = plim_iter_out(m, a, b), y = plim_iter_out(m, difference, 0);
@@ -339,7 +339,7 @@ void plim_run_cp_attention(plim_call *c)
                     "ring attention needs as many keys as queries, an even number");
         return;
     }
-    enum { MOST = 4096 }; /* ranks, each of which is a step of the ring */
+    enum { MOST = 4096 }; /* ranks: each is a step of the ring */
     if (parts < 1 || parts > MOST) {
         plim_m_fail(m, PLIM_ERANGE, "ring attention among %" PRId64 " ranks, the limit is %d",
                     parts, (int)MOST);

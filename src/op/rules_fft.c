@@ -1,5 +1,6 @@
-/* rules_fft.c -- Fourier transforms: what cuFFT and the code around it take beside the result.
- * src: native/cuda/SpectralOps.cpp, native/cuda/CuFFTPlanCache.h; docs/sources/workspaces.md 7 */
+/* rules_fft.c -- Fourier transforms: what cuFFT and the code around it take besides the
+ * result.  src: native/cuda/SpectralOps.cpp, native/cuda/CuFFTPlanCache.h;
+ * docs/sources/workspaces.md 7 */
 #include "op/rules.h"
 
 /* Dimensions in one call of cuFFT; numbers that a block of threads transforms in its shared memory. */

@@ -28,7 +28,7 @@ static void fused_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim
             dx[i] = plim_m_ref(m, plim_m_saved(m, n, i));
 }
 
-/* PyTorch's op returns the gradients beside the loss: autograd gives it zeros for theirs. */
+/* PyTorch's op returns the gradients with the loss: autograd gives it zeros for theirs. */
 static void torch_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     plim_t zeros[INS];

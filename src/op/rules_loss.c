@@ -70,8 +70,8 @@ void plim_run_nll(plim_call *c)
 
 /* ---- cross_entropy ------------------------------------------------------------------- */
 
-/* x multiplied or divided by something that is no tensor of the graph, or negated; `kept` (0:
- * none) is a tensor that backward needs. */
+/* x multiplied or divided by something that is not a tensor of the graph, or negated; `kept`
+ * (0: none) is a tensor that backward needs. */
 static void scaled_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     (void)n;

@@ -40,7 +40,7 @@ static plim_t gather_input(plim_machine *m, plim_t x, int64_t parts, bool te)
     return parts > 1 && te ? plim_m_empty(m, &full) : plim_m_alias(m, x, &full);
 }
 
-/* What a collective of a list of tensors makes of them for itself, of which `whole` has the size. */
+/* What a collective of a list of tensors makes of them for itself; `whole` has its size. */
 static void flatten_list(plim_machine *m, bool listed, plim_t whole)
 {
     if (listed)

@@ -88,7 +88,7 @@ static void batch_norm_vectors(plim_machine *m, plim_t x, plim_t w, const bool w
             dx[i] = norm_vector(m, plim_m_meta(m, w)->dtype, plim_m_meta(m, x)->dim[1]);
 }
 
-/* One kernel; two if split by rows: first the sums of dy and of x dy, two of which are dw and
+/* One kernel; two if split by rows: first the sums of dy and of x dy; two of them are dw and
  * db.  src: Normalization.cu batch_norm_backward_cuda, Normalization.cuh */
 static void native_batch_norm_backward(plim_machine *m, plim_t x, plim_t w, const bool want[3],
                                        plim_t dx[3])

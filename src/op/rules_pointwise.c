@@ -106,7 +106,7 @@ void plim_run_diff(plim_call *c)
     uint32_t first = part[0] ? 0 : 1, n_parts = 2 - first + (part[2] != 0);
     plim_t x = n_parts > 1 ? plim_at_cat(m, &part[first], n_parts, d) : plim_m_ref(m, part[1]);
     const plim_meta *xm = plim_m_meta(m, x);
-    enum { MOST = 64 }; /* orders, each of which is as many ops */
+    enum { MOST = 64 }; /* orders: each adds as many ops */
     int64_t n = PLIM_MIN(plim_arg_int(c, 1, 1), xm->rank ? xm->dim[d] : 0);
     if (n < 1 || n > MOST) {
         plim_m_fail(m, PLIM_EUNSUPPORTED,

@@ -59,7 +59,7 @@ void plim_cub_scan(plim_machine *m, uint64_t n, uint64_t bytes)
                                                  : align_up(2 * bytes * states))));
 }
 
-/* Measured likewise.  src: cub/device/dispatch/dispatch_unique_by_key.cuh */
+/* Measured in the same way.  src: cub/device/dispatch/dispatch_unique_by_key.cuh */
 void plim_cub_unique_by_key(plim_machine *m, uint64_t n, uint64_t bytes)
 {
     enum { STATE = 8, SLACK = 767 };

@@ -1,12 +1,14 @@
 /* rules_te_attention.c -- Transformer Engine's attention: FlashAttention and cuDNN's kernel, of all tokens
  * or of the part that a rank has of them.
  *
- * Of a sequence in 2 n parts, a rank has the part at its place from the front and the one at its place from the
- * back.  Keys and values travel around a ring of the ranks.  Of a rank before it, all queries attend to the
- * first half of the keys; of one after it, the second half of the queries to all of them.  Ranks may exchange
- * heads for tokens first: `ways` of them, each of which then has the tokens of all for a part of the heads.
- * src: Transformer Engine 2.8 pytorch/attention/dot_product_attention backends.py, context_parallel.py
- * AttnFuncWithCPAndKVP2P, AttnFuncWithCPAndQKVOA2A; flash-attention 2.8 csrc/flash_attn/flash_api.cpp mha_fwd, mha_bwd */
+ * Of a sequence in 2 n parts, a rank has the part at its place from the front and the one at
+ * its place from the back.  Keys and values travel around a ring of the ranks.  Of a rank
+ * before it, all queries attend to the first half of the keys; of one after it, the second
+ * half of the queries to all of them.  Ranks may exchange heads for tokens first: `ways` of
+ * them; each then has the tokens of all for a part of the heads.  src: Transformer Engine 2.8
+ * pytorch/attention/dot_product_attention backends.py, context_parallel.py
+ * AttnFuncWithCPAndKVP2P, AttnFuncWithCPAndQKVOA2A; flash-attention 2.8
+ * csrc/flash_attn/flash_api.cpp mha_fwd, mha_bwd */
 #include "op/rules.h"
 
 typedef enum te_kernel { FLASH, CUDNN } te_kernel;
@@ -96,7 +98,7 @@ static plim_meta exchanged_meta(const plim_meta *x, te_kernel kernel, int64_t mo
     return out;
 }
 
-/* Makes out[], which is owned, of in[], of which there are up to three: what is sent is put in order while the one
+/* Makes out[], which is owned, of up to three in[]: what is sent is put in order while the one
  * before it is on its way, and what arrives while the next is.
  * src: context_parallel.py flash_attn_a2a_communicate */
 static void exchange_parts(plim_machine *m, te_kernel kernel, const plim_t *in, uint32_t n,

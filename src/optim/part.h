@@ -55,7 +55,7 @@ plim_t plim_optim_scalar(plim_optim_run *r, const plim_optim_param *p, const cha
 /* Such a temporary, freed at once. */
 void plim_optim_brief(plim_optim_run *r, const plim_optim_param *p, const char *role);
 
-/* The sums of gradients of which each rank has a part, as a kernel reads them, freed at once.
+/* The sums of divided gradients, as a kernel reads them, freed at once.
  * src: torch 2.13 torch/distributed/tensor/_dispatch.py redistribute_local_args */
 void plim_optim_brief_sums(plim_optim_run *r);
 

@@ -86,7 +86,7 @@ static uint64_t count_read_queries(const plim_graph *g)
     return 0;
 }
 
-/* Likewise, as a module makes them together with keys and values. */
+/* Heads of queries that a module makes together with keys and values; 0: not known. */
 static uint64_t count_fused_queries(const plim_graph *g)
 {
     plim_str leaf;

@@ -1,4 +1,5 @@
-/* draft.c -- a smaller model that guesses tokens, which the engine holds beside the one that it serves: see serve.h. */
+/* draft.c -- a smaller model that guesses tokens, which the engine holds in addition to the
+ * one that it serves: see serve.h. */
 #include "base/items.h"
 #include "serve/serve.h"
 

@@ -33,7 +33,7 @@ typedef struct plim_serve_fraction {
     uint64_t n, of;
 } plim_serve_fraction;
 
-/* What a stage of a pipeline has: the same values, of which those of other stages are {0, 1},
+/* What a stage of a pipeline has: the same values (those of other stages are {0, 1})
  * and what its own layers keep of a token. */
 typedef struct plim_serve_stage {
     const plim_graph *g;
@@ -52,10 +52,10 @@ typedef struct plim_serve_question {
     uint64_t cards;                  /* that divide the weights; 1: one has all */
     bool by_expert;                  /* each has whole experts */
     const plim_serve_fraction *part; /* by value of the graph; NULL: all is on one card */
-    const void *measured;            /* by the engine, likewise known where `part` is */
+    const void *measured;            /* by the engine; known where `part` is */
     const plim_serve_stage *stages;
-    uint64_t n_stages, stage; /* of which this is one: g, part and measured are its own */
-    uint64_t context;         /* tokens of a request, those that it generates among them */
+    uint64_t n_stages, stage; /* this is one of them: g, part and measured are its own */
+    uint64_t context;         /* tokens of a request, generated ones included */
     uint64_t concurrency;
     uint64_t most_context; /* that the model was made for; 0: not known */
     const plim_kv_type *keys, *values;
@@ -65,7 +65,7 @@ typedef struct plim_serve_question {
 
 /* An option of the engine as text, as given or else as its row presets it. */
 plim_str plim_question_option(const plim_serve_question *q, const char *name);
-/* Likewise a number between those bounds; PLIM_EUSAGE names the option. */
+/* The same as a number between those bounds; PLIM_EUSAGE names the option. */
 plim_status plim_question_number(const plim_serve_question *q, const char *name, double least,
                                  double most, double *out, plim_err *err);
 /* The type in which the model computes. */
@@ -98,7 +98,7 @@ typedef struct plim_serve_filling {
 } plim_serve_filling;
 uint64_t plim_question_filled(const plim_serve_question *q, const plim_value *v,
                               const plim_serve_filling *f);
-/* The most that an op of a layer works on for one token, and the hidden states beside it:
+/* The most that an op of a layer works on for one token, and the hidden states besides it:
  * bytes. */
 plim_status plim_question_widest(const plim_serve_question *q, uint64_t *out, plim_err *err);
 
@@ -210,7 +210,7 @@ plim_status plim_question_open_draft(plim_serve_question *q, const plim_model *m
 /* The same model with its weights in another format; "own": that of the model. */
 plim_status plim_question_format(const plim_serve_question *q, plim_str format, plim_arena *a,
                                  plim_serve_question *out, plim_err *err);
-/* What the engine has to say about the model beside its answer; "": nothing. */
+/* What the engine has to say about the model besides its answer; "": nothing. */
 plim_status plim_engine_note(const plim_serve_question *q, const char **out, plim_err *err);
 /* Asks the engine. */
 plim_status plim_engine_ask(const plim_serve_question *q, plim_arena *a,

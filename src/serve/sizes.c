@@ -38,8 +38,8 @@ static bool in_mxfp4(const plim_value *v)
             plim_str_ends(v->name, PLIM_STR("_proj_scales")));
 }
 
-/* [experts, 2 * width, hidden / 32, 16] and [experts, hidden, width / 32, 16], with scales
- * likewise. */
+/* [experts, 2 * width, hidden / 32, 16] and [experts, hidden, width / 32, 16]; the same for
+ * scales. */
 uint64_t plim_question_filled(const plim_serve_question *q, const plim_value *v,
                               const plim_serve_filling *f)
 {

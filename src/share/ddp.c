@@ -19,7 +19,7 @@ typedef struct ddp {
 } ddp;
 
 /* compute_bucket_assignment_by_size: a bucket of one dtype is complete once it is as large as
- * the limit, of which the first is that of the first complete one. */
+ * the limit; the first limit is that of the first complete bucket. */
 typedef struct filling {
     uint64_t numel, bytes;
     bool first_done;

@@ -1,6 +1,6 @@
 /* ds_zero.c -- stages 1 and 2 of DeepSpeed's ZeRO.
  *
- * All parameters lie in one flat tensor, of which each rank has an equal part; its optimizer
+ * All parameters lie in one flat tensor, divided equally among the ranks; its optimizer
  * updates a single parameter, that part in fp32 (the master weights).  Gradients are copied into a
  * bucket of a fixed size, which is there from the first gradient of a backward pass to its end, and
  * are averaged when it is full; those of the own part are then moved to a buffer that stays until the
@@ -14,8 +14,8 @@ enum { NCCL_ALIGNMENT = 2, REDUCTION_STREAM = 1 };
 typedef struct placed {
     uint32_t value;
     uint64_t at, numel; /* in the flat tensor */
-    plim_t grad;        /* of the own part: owned, from the averaging to the step */
-    plim_t norm;        /* of the gradient that went to the host: owned, likewise */
+    plim_t grad; /* of the own part; this and norm are owned from the averaging to the step */
+    plim_t norm; /* of the gradient that went to the host */
 } placed;
 
 typedef struct ds_zero {

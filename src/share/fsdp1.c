@@ -1,12 +1,12 @@
 /* fsdp1.c -- FullyShardedDataParallel of each repeated block, and then of the model.
  *
- * A unit's parameters lie one behind the other in a flat parameter, of which each rank has an equal part.
- * It is gathered whole before the unit runs, and its storage is emptied again when the unit has run; in
- * backward the next unit is gathered before this one runs.  Gradients of the parameters are joined to
- * a flat one, of which each rank receives its part.  With mixed precision, shards are cast before they
- * are gathered.  Gathering and reducing have streams of their own.
- * src: torch 2.13 torch/distributed/fsdp/_flat_param.py, _runtime_utils.py, _init_utils.py
- * (use_orig_params=True, backward_prefetch=BACKWARD_PRE) */
+ * A unit's parameters lie one behind the other in a flat parameter, divided equally among the
+ * ranks.  It is gathered whole before the unit runs, and its storage is emptied again when the
+ * unit has run; in backward the next unit is gathered before this one runs.  Gradients of the
+ * parameters are joined to a flat one, and each rank receives its part of it.  With mixed
+ * precision, shards are cast before they are gathered.  Gathering and reducing have streams of
+ * their own.  src: torch 2.13 torch/distributed/fsdp/_flat_param.py, _runtime_utils.py,
+ * _init_utils.py (use_orig_params=True, backward_prefetch=BACKWARD_PRE) */
 #include "core/region.h"
 #include "share/strategy.h"
 

@@ -3,7 +3,7 @@
  * Each parameter lies on the card as a shard of its rows, padded to those of rank 0.  Before a
  * unit runs, the shards of all ranks are gathered into one flat buffer and copied out of it into a
  * tensor for each parameter, whose storage is emptied again when the unit has run.  Its gradients
- * go into a flat buffer, of which each rank receives its part.
+ * go into a flat buffer, and each rank receives its part of it.
  *
  * Collectives run on streams of their own, so buffers live longer than their use: in forward a
  * gathered buffer until the next unit's copy-out is done, in backward the input of a reduce-scatter until
@@ -50,7 +50,7 @@ typedef struct fsdp2 {
 
 /* ---- shards ---------------------------------------------------------------------------- */
 
-/* The number of parts that a parameter is divided into, of which each replica has all. */
+/* The number of parts that a parameter is divided into; each replica has all of them. */
 static int64_t count_parts(const plim_share *s)
 {
     int64_t replicas = (int64_t)plim_strategy_number(&s->strategy, "replicate");

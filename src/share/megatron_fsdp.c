@@ -1,12 +1,13 @@
 /* megatron_fsdp.c -- Megatron-FSDP, fully sharded, and its optimizer with fp32 master weights.
  *
- * The parameters of a layer, of its experts, and of what is in no layer each lie in a bucket, of which a rank has an
- * equal part.  A bucket is gathered before its layer runs, and those that come next with it, up to half a billion
- * elements; its storage is emptied when the layer has run.  What is in no layer stays until the optimizer's step.
- * Gradients are copied into whole buckets, which are reduced when they are full, and freed at the end of backward,
- * unless they are more than a billion elements.  After the step the first layers are gathered for the next one.
- * src: megatron-core 0.16 distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py, param_and_grad_buffer.py
- * (sharding strategy optim_grads_params) */
+ * The parameters of a layer, of its experts, and of what is in no layer each lie in a bucket;
+ * a rank has an equal part.  A bucket is gathered before its layer runs, and those that come
+ * next with it, up to half a billion elements; its storage is emptied when the layer has run.
+ * What is in no layer stays until the optimizer's step.  Gradients are copied into whole
+ * buckets, which are reduced when they are full, and freed at the end of backward, unless they
+ * are more than a billion elements.  After the step the first layers are gathered for the next
+ * one.  src: megatron-core 0.16 distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py,
+ * param_and_grad_buffer.py (sharding strategy optim_grads_params) */
 #include "base/idmap.h"
 #include "share/megatron_layout.h"
 #include "share/strategy.h"
@@ -33,8 +34,8 @@ typedef struct fsdp {
     plim_mg_placed *p; /* bucket by bucket */
     uint32_t n_p;
     uint32_t *of;             /* by place in p: its bucket */
-    bool *shared;             /* likewise: another one is tied to it */
-    bool *taken;              /* likewise: its gradient is in its bucket */
+    bool *shared;             /* by place in p: another one is tied to it */
+    bool *taken;              /* by place in p: its gradient is in its bucket */
     plim_id_map at;           /* of a tensor that the model reads: its place in p */
     plim_dtype dtype, wide;   /* of parameters, of gradients */
     uint64_t ahead;           /* elements that are gathered in advance */

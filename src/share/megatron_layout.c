@@ -276,7 +276,8 @@ static int64_t choose_rank(const packing *k, uint64_t numel, double most)
     return best < 0 ? find_least(k->end, k->ranks) : best;
 }
 
-/* The parameters [from, to), the last of which is the first of the bucket; the most laborious are placed first. */
+/* The parameters [from, to); the last is the first of the bucket, and the costliest are placed
+ * first. */
 static void pack_bucket(packing *k, uint32_t from, uint32_t to)
 {
     const double slack = 1.3;

@@ -41,9 +41,10 @@ uint64_t plim_mg_lay_parts(plim_mg_placed *p, uint32_t n, double bucket, plim_mg
 bool plim_mg_lay_matrices(plim_arena *a, plim_mg_placed *p, uint32_t n, double bucket,
                           int64_t ranks, uint64_t *numel);
 
-/* Megatron-FSDP's layout: sorts the n parameters of one buffer, of which each of so many ranks updates an equal part
- * that begins and ends with whole rows of matrices.  `columns`: the elements of a row, of tensors with more
- * dimensions, too; at least 1.  *size: of the buffer.  False: our memory is full. */
+/* Megatron-FSDP's layout: sorts the n parameters of one buffer; each of so many ranks updates
+ * an equal part that begins and ends with whole rows of matrices.  `columns`: the elements of
+ * a row, of tensors with more dimensions, too; at least 1.  *size: of the buffer.  False: our
+ * memory is full. */
 bool plim_mg_lay_rows(plim_arena *a, plim_mg_placed *p, uint32_t n, int64_t ranks,
                       uint64_t *size);
 /* Of such a buffer, a rank updates its part. */

@@ -112,9 +112,9 @@ plim_dtype plim_strategy_computes(const plim_strategy_spec *spec, plim_dtype t);
 typedef enum plim_schedule {
     PLIM_SCHEDULE_1F1B,        /* a backward pass as soon as there is one */
     PLIM_SCHEDULE_GPIPE,       /* all forward passes first */
-    PLIM_SCHEDULE_INTERLEAVED, /* 1F1B of several stages of a rank */
+    PLIM_SCHEDULE_INTERLEAVED, /* 1F1B of several stages per rank */
     PLIM_SCHEDULE_LOOPED,      /* all forward passes of each of them first: breadth first */
-    PLIM_SCHEDULE_ZERO_BUBBLE, /* likewise 1F1B, gradients of parameters later than those of inputs */
+    PLIM_SCHEDULE_ZERO_BUBBLE, /* as INTERLEAVED, with gradients of parameters later than those of inputs */
     PLIM_SCHEDULE_MEGATRON /* Megatron-LM's 1F1B */
 } plim_schedule;
 
@@ -123,9 +123,10 @@ typedef struct plim_share {
     int64_t size[PLIM_AXES]; /* parts; 1: not divided */
     int64_t at[PLIM_AXES];   /* the part that this rank has */
     int64_t world, rank;
-    int64_t microbatches;   /* with pp: that enter the pipeline in a step */
-    plim_schedule schedule; /* likewise */
-    int64_t chunks;         /* likewise: stages of a rank, every pp-th */
+    int64_t
+        microbatches; /* this and the next two with pp: that enter the pipeline in a step */
+    plim_schedule schedule;
+    int64_t chunks;  /* stages per rank, every pp-th */
     bool sequence;   /* with tp: the tokens are divided, too, between the products of layers */
     int64_t experts; /* cards, of those of dp, that share out the experts; 1: each has all */
     bool every_rank; /* the setting is "all" */
@@ -175,7 +176,7 @@ typedef plim_status (*plim_share_graph_of)(void *ud, int64_t rank, const plim_gr
 plim_status plim_share_groups(plim_arena *a, const plim_share *s, plim_share_graph_of graph,
                               void *ud, plim_share_group **out, uint32_t *n, plim_err *err);
 
-/* What NCCL takes from the driver, beside the context; 0: it is not used.
+/* What NCCL takes from the driver, on top of the context; 0: it is not used.
  * src: docs/sources/cards.md 2 */
 typedef struct plim_share_nccl {
     uint64_t low, usual, high;
@@ -204,7 +205,7 @@ typedef struct plim_shared {
     plim_t *leaf;         /* by value id: what is trained, a parameter or a shard of it */
     const plim_t *master; /* what the optimizer updates in the place of all leaves */
     uint32_t n_masters;   /* 0: the leaves */
-    const bool *plain;    /* by master: as in plim_optim_param.  NULL: they are no matrices */
+    const bool *plain;    /* by master: as in plim_optim_param.  NULL: they are not matrices */
     bool on_host;         /* the optimizer and its state are not on the card */
     bool dry_step; /* one without effect makes the optimizer's state before the first pass */
     plim_regions units;

@@ -171,7 +171,7 @@ static plim_status add_received(cutting *c, uint32_t id)
     return plim_graph_add_input(c->g, id) ? PLIM_OK : plim_oom(c->err);
 }
 
-/* Parameters of no stage of this rank, and buffers of which it has copies. */
+/* Parameters of no stage of this rank, and buffers that it has copies of. */
 static plim_status drop_held(cutting *c)
 {
     plim_graph *g = c->g;
@@ -324,7 +324,7 @@ static plim_status cut_stage(cutting *c, plim_chunk *chunk)
     return st ? st : add_outputs(c, chunk);
 }
 
-/* The rank's stages, of which the last comes first among the outputs. */
+/* The rank's stages; the last comes first among the outputs. */
 static plim_status cut_stages(cutting *c, const plim_share *s)
 {
     plim_graph *g = c->g;

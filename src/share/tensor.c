@@ -1,9 +1,9 @@
 /* tensor.c -- tensor parallelism as torch's parallelize_module makes it: see share.h.
  *
- * The weight of a module of the plan is a DTensor, of which this rank has a part: of the rows of a
- * colwise module, whose result is then a part of the features, or of the columns of a rowwise
- * one, whose results all ranks add up.  What lies between them divides by itself, as its sizes
- * follow from what it reads.
+ * The weight of a module of the plan is a DTensor; this rank has a part of it: of the rows of
+ * a colwise module, whose result is then a part of the features, or of the columns of a
+ * rowwise one, whose results all ranks add up.  What lies between them divides by itself, as
+ * its sizes follow from what it reads.
  *
  * With sequence parallelism, what lies between rowwise and colwise modules is divided, too: each
  * rank has a part of the tokens (dimension 1).  The parts are gathered before the first colwise

@@ -60,7 +60,7 @@ static const double usual_full = 0.76;
 
 /* Microseconds that a kernel adds on the card, before and after all of the card works for it:
  * fitted with the rates, to steps at many batches too.  A term by tiles and multiprocessors
- * instead, or beside it, fits these no better.  And those that eager PyTorch needs on the CPU to
+ * instead, or as well, fits these no better.  And those that eager PyTorch needs on the CPU to
  * start a kernel: the geometric mean of the four machines of the fitted half, 27 to 38. */
 static const double launch_us = 8.83, cpu_us = 32;
 
@@ -88,7 +88,7 @@ static const time_range range_cpu = {0.5, 1.6};
 /* How fast a card multiplies. */
 typedef struct product_rate {
     double peak;  /* TFLOPS, accumulated in fp32; 0: unknown */
-    double share; /* that the card makes of it, beside what the class does */
+    double share; /* that the card makes of it, on top of what the class does */
     evidence by;
 } product_rate;
 

@@ -1,4 +1,4 @@
-/* counters.c -- the recorded allocator's counters beside those of the simulated one.
+/* counters.c -- the recorded allocator's counters against those of the simulated one.
  *
  * The simulated allocator, on a device without a limit, is asked for the recorded blocks in
  * the recorded order, and releases what it can where reserved memory became less.  After each

@@ -64,8 +64,8 @@ static plim_driver_event event_at(const uint8_t *p)
     return e;
 }
 
-/* The slots that the text of `e` takes, after its own; SIZE_MAX: it is no text that there can
- * be. */
+/* The slots that the text of `e` takes, after its own; SIZE_MAX: it is not a text that there
+ * can be. */
 static size_t text_slots(const plim_driver_event *e, size_t room)
 {
     size_t slots =
@@ -73,7 +73,7 @@ static size_t text_slots(const plim_driver_event *e, size_t room)
     return slots <= room / SLOT && e->owner < PLIM_DRIVER_TEXTS ? slots : SIZE_MAX;
 }
 
-/* Texts, of which the first use may be in another chunk; where the events end. */
+/* Texts, whose first use may be in another chunk; where the events end. */
 static bool read_chunk(plim_driver_log *log, plim_driver_run *r, bool *damaged)
 {
     const uint8_t *p = r->at;

@@ -1,4 +1,4 @@
-/* follow.c -- the recorded allocator beside the simulated one.
+/* follow.c -- the recorded allocator against the simulated one.
  *
  * The simulated allocator, on a device without a limit, is asked for what was recorded, in the
  * same order.  At each request it must take a new segment exactly if the recorded one did, and

@@ -101,7 +101,7 @@ static bool read_number(plim_str text, size_t *at, int unit, plim_log_figure *ou
     uint64_t one = UINT64_C(1) << unit, whole = plim_sat_mul(digits / scale, one),
              rest = (uint64_t)((double)(digits % scale) * (double)one / (double)scale);
     *out = (plim_log_figure){true, plim_sat_add(whole, rest), unit ? one / scale + 1 : 0};
-    return out->bytes < UINT64_C(1) << 60; /* more is no memory */
+    return out->bytes < UINT64_C(1) << 60; /* more cannot be memory */
 }
 
 /* Between words and their number. */

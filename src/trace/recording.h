@@ -144,7 +144,7 @@ plim_status plim_recording_tape(const plim_recording *r, bool as_recorded, plim_
  * the allocator because memory was short; *i moves to its last action. */
 bool plim_recording_is_empty_cache(const plim_recording *r, uint32_t *i);
 
-/* The recorded allocator beside the simulated one: addresses, segments and blocks, or the
+/* The recorded allocator against the simulated one: addresses, segments and blocks, or the
  * counters if those are what the format has. */
 typedef struct plim_follow {
     bool followed;       /* else `why` says why not */

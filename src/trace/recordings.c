@@ -46,7 +46,7 @@ static const plim_recording_format *const formats[] = {
 
 enum { LOOKED_AT = 64 << 10 };
 
-/* Of a file of which not all is there, these are. */
+/* Of a file that is not all in memory, these bytes are. */
 static plim_bytes first_bytes(plim_bytes file)
 {
     return (plim_bytes){.p = file.p, .n = PLIM_MIN(file.n, (uint64_t)LOOKED_AT)};

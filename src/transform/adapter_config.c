@@ -1,5 +1,6 @@
-/* adapter_config.c -- the adapter_config.json that peft writes beside an adapter, as a text of the setting
- * "peft".  What has no effect on memory is left out, and what plimsoll does not simulate is refused.
+/* adapter_config.c -- the adapter_config.json that peft writes next to an adapter, as a text
+ * of the setting "peft".  What has no effect on memory is left out, and what plimsoll does not
+ * simulate is refused.
  *
  * src: peft 0.21 config.py, tuners/.../config.py */
 #include <math.h>
@@ -225,7 +226,8 @@ static void read_item(config *c, plim_str key, const plim_adapter_item *item)
         read_number(c, key, item);
 }
 
-/* Of a member that is no item: one that asks for nothing, or for what is simulated anyway. */
+/* Of a member that is not an item: one that asks for nothing, or for what is simulated anyway.
+ * */
 static void check_value(config *c, plim_str key)
 {
     static const char nothing[] = "null false 0 0.0 {} [] none";

@@ -11,8 +11,8 @@
 enum { R, ALPHA, DECOMPOSE_BOTH, DECOMPOSE_FACTOR }; /* items */
 enum { W1, W1_B, W2, W2_B };                         /* weights; _B: if it is of low rank */
 
-/* The two factors of a dimension: `factor` and the rest if it divides it, else the two that are closest, of which the
- * smaller one is at most the factor (-1: any): factorization(). */
+/* The two factors of a dimension: `factor` and the rest if it divides it, else the two that
+ * are closest, where the smaller one is at most the factor (-1: any): factorization(). */
 static void factor_dim(int64_t dim, int64_t factor, int64_t out[2])
 {
     bool given = factor > 0 && dim % factor == 0;
@@ -24,7 +24,7 @@ static void factor_dim(int64_t dim, int64_t factor, int64_t out[2])
     out[1] = dim / m;
 }
 
-/* A matrix, or the two of which it is the product. */
+/* A matrix, or its two factors. */
 static void make_factor(plim_adapting *ad, const char *const name[3], int64_t rows,
                         int64_t columns, bool low, uint32_t w[2])
 {

@@ -12,8 +12,8 @@ static inline bool plim_is_leaf(const plim_value *v)
 /* The end of the run of nodes of the same scope that begins at nodes[i], i < n. */
 uint32_t plim_call_end(const plim_node *nodes, uint32_t n, uint32_t i);
 
-/* The tensor that the call of the nodes [first, last) was given: the first that is no parameter
- * and that none of them makes; or PLIM_NONE. */
+/* The tensor that the call of the nodes [first, last) was given: the first that is not a
+ * parameter and that none of them makes; or PLIM_NONE. */
 uint32_t plim_call_input(const plim_graph *g, const plim_node *first, const plim_node *last);
 
 /* Makes the last node of the graph, whose only result was made last, produce `value` in its place. */

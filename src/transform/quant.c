@@ -156,7 +156,7 @@ static plim_dtype made_as(const packer *p, uint32_t weight)
                                                 : p->n.g->values[weight].meta.dtype;
 }
 
-/* The tensors beside a packed weight: its name is still the open scope's. */
+/* The tensors that go with a packed weight: its name is still the open scope's. */
 static void make_parts(packer *p, int64_t n, int64_t out, uint32_t *part)
 {
     plim_nn *nn = &p->n;
@@ -292,7 +292,7 @@ plim_status plim_quant_apply(plim_graph *g, const plim_quant *spec, plim_err *er
 {
     packer p = {.spec = spec, .last = PLIM_STR("")};
     plim_nn_init(&p.n, g, err);
-    if (spec->twice) /* the table of which each weight has a copy: functional.py name2qmap */
+    if (spec->twice) /* the table that each weight has a copy of: functional.py name2qmap */
         plim_nn_packed(&p.n, "bitsandbytes.name2qmap.dynamic", PLIM_F32, INTS(CODES_AGAIN));
     if (!find_kept(&p))
         return plim_oom(err);

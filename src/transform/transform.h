@@ -18,8 +18,8 @@ enum { PLIM_ADAPTER_ITEMS = 6 };
 typedef struct plim_adapter {
     const struct plim_adapter_method *method; /* NULL: none */
     plim_str targets; /* "q_proj+v_proj", "all-linear"; "": those of the model's family */
-    plim_str saved;   /* modules that are trained whole, beside the adapters: "lm_head" */
-    plim_adapter_bias bias;          /* those that are trained, beside the adapters */
+    plim_str saved;   /* modules that are trained whole, besides the adapters: "lm_head" */
+    plim_adapter_bias bias;          /* those that are trained, besides the adapters */
     plim_str text;                   /* the method's own */
     double item[PLIM_ADAPTER_ITEMS]; /* the method's own, in the order in which it has them */
 } plim_adapter;
@@ -32,7 +32,7 @@ typedef enum plim_quant_kind {
     PLIM_QUANT_INT8
 } plim_quant_kind;
 
-enum { PLIM_QUANT_PARTS = 5 }; /* of a weight in 4 bits, beside itself */
+enum { PLIM_QUANT_PARTS = 5 }; /* of a weight in 4 bits, besides itself */
 
 typedef struct plim_quant {
     plim_quant_kind kind;

@@ -45,7 +45,7 @@ static bool bytes_grow(const line_live *at, uint32_t n)
     return n > SAME_STEPS;
 }
 
-/* What is allocated and freed again, later, is no growth: longer sequences may leave more
+/* What is allocated and freed again, later, is not growth: longer sequences may leave more
  * tensors in each step, so some of them have to be old. */
 static bool ends_grow(const line_ends *e, uint32_t first, uint32_t n, vgpu_growth *out)
 {

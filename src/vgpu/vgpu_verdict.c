@@ -85,7 +85,7 @@ static plim_status replay_on(plim_vgpu *d, const plim_gpu *gpu, plim_arena *a,
     return st ? st : ok ? PLIM_OK : plim_oom(err);
 }
 
-/* On the card that it ran on, beside the upper bound of the context, it went as it went: a
+/* On the card that it ran on, with the upper bound of the context, it went as it went: a
  * script that ran out of memory may have more room than that. */
 static plim_status judge_run(plim_vgpu *d, plim_vgpu_report *r, plim_vgpu_verdict *v,
                              plim_err *err)

@@ -104,7 +104,7 @@ static uint32_t inception_d(plim_nn *n, const char *name, uint32_t x)
     return x;
 }
 
-/* The last step of a branch that splits in two: 1x3 beside 3x1. */
+/* The last step of a branch that splits in two: 1x3 and 3x1. */
 static uint32_t split_3x3(plim_nn *n, uint32_t x, const char *a, const char *b)
 {
     uint32_t half[2];

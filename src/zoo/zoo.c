@@ -122,7 +122,7 @@ static bool zoo_called(const plim_zoo_model *m, plim_str name)
     return false;
 }
 
-/* Likewise by keys. */
+/* The same by keys. */
 static bool zoo_called_loosely(const plim_zoo_model *m, const name_key *k)
 {
     const char *rest = NULL;

@@ -195,7 +195,7 @@ static plim_status named_sizes(plim_binding *b, plim_err *err)
 static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
                                const plim_binding *bind, plim_err *err);
 
-/* A multimodal model, of which only the text model is known. */
+/* A multimodal model; only its text model is known. */
 static plim_status build_text(plim_graph *g, const head *outer, const plim_binding *bind,
                               plim_err *err)
 {

@@ -11,7 +11,7 @@
  *     hf_encoder.c, hf_moe.c    shared by encoders, and mixtures of experts
  *     hf_NAME.c      a group of model types, ending with its descriptor
  *     hf_families.c  the only list of them
- *     hf_weights.c   the weights beside the file
+ *     hf_weights.c   the weights next to the file
  *     hf.c           the importer
  *
  * Each calls only those above it.
@@ -57,7 +57,7 @@ typedef struct plim_hf_key {
     plim_hf_kind kind;
     size_t at;        /* offset of the field in the group's configuration */
     double number;    /* the class's default */
-    const char *word; /* likewise, for words; NULL: "" */
+    const char *word; /* the same for words; NULL: "" */
     int64_t max;      /* for a size; 0: 2^31-1 */
     bool null;        /* null has a meaning, which is not the default */
 } plim_hf_key;
@@ -153,12 +153,12 @@ typedef struct plim_hf {
     plim_str architecture;       /* the class named in the file, or "" */
     struct plim_hf_quant *quant; /* hf_quant.c; NULL: weights are not packed */
     int64_t batch, seq, seq_max; /* once plim_hf_tokens was called; seq_max 0: no limit */
-    int64_t contexts;            /* ranks of which each has seq tokens; 1: all are here */
+    int64_t contexts;            /* ranks with seq tokens each; 1: all are here */
     uint32_t positions;          /* once plim_hf_positions was */
     uint32_t ids;                /* once plim_hf_ids was */
     uint32_t padding;            /* the attention_mask, if g->padding */
     uint32_t mask;               /* that plim_hf_causal_mask made last, or PLIM_NONE */
-    uint32_t unused;  /* likewise: a mask that layers are called with, but do not use */
+    uint32_t unused;  /* or PLIM_NONE: a mask that layers are called with, but do not use */
     uint32_t hidden;  /* once plim_hf_lm_head was: what it was called with */
     bool caching;     /* use_cache */
     uint32_t *cached; /* what past_key_values holds */
@@ -226,7 +226,7 @@ void plim_hf_check_heads(plim_hf *h, int64_t heads, int64_t kv_heads, int64_t di
 
 /* What generation keeps in these layers; 0 layers: nothing. */
 void plim_hf_cache(plim_hf *h, plim_kv_layers kv);
-/* Likewise in all layers, of the usual attention: kv_heads heads of that size. */
+/* The same for all layers with the usual attention: kv_heads heads of that size. */
 void plim_hf_cache_heads(plim_hf *h, int64_t layers, int64_t kv_heads, int64_t head_dim);
 
 /* PLIM_EUNSUPPORTED if the file sets a key that is not supported. */

@@ -87,7 +87,7 @@ uint32_t plim_hf_to_parameters(plim_nn *n, uint32_t x)
     return n->st ? PLIM_NONE : plim_nn_to_like(n, x, n->leaves[0].value);
 }
 
-/* A builder goes on after an error: what is no size is 1 for it. */
+/* A builder goes on after an error: what is not a size is 1 for it. */
 static int64_t check_size(plim_hf *h, const char *key, int64_t v)
 {
     if (v >= 1 && v <= INT32_MAX)

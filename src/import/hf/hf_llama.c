@@ -21,7 +21,7 @@ typedef struct config {
 typedef enum windows {
     WINDOW_NONE,
     WINDOW_ALL,         /* all of them, if there is a window */
-    WINDOW_ALL_IF_USED, /* likewise, with use_sliding_window */
+    WINDOW_ALL_IF_USED, /* the same, with use_sliding_window */
     WINDOW_PATTERN,     /* all but every `pattern`-th */
     WINDOW_HIGHEST,     /* with use_sliding_window: from max_window_layers on */
     WINDOW_LOWEST,      /* with use_sliding_window: every second below max_window_layers */

@@ -25,7 +25,7 @@ uint32_t plim_hf_sum(plim_nn *n, uint32_t x, int64_t dim, bool keep)
 typedef struct sorted {
     uint32_t expert, place;   /* [tokens * top_k] */
     uint32_t ends;            /* [experts]: the end of each expert's rows */
-    uint32_t counted, counts; /* of which the ends are made */
+    uint32_t counted, counts; /* whose ends are made */
     uint32_t x, weight;       /* in that order */
     uint32_t mask;            /* PLIM_NONE: all experts are here */
 } sorted;

@@ -28,7 +28,7 @@ typedef struct plim_hf_place {
 bool plim_hf_place_of(const plim_hf_names *n, const plim_map *model, plim_str stored,
                       plim_hf_place *out);
 
-/* The name of a part beside `stored`, which is another part of the same tensor, at `there`;
+/* The name of a part of the same tensor as `stored`, which is another part of it, at `there`;
  * {NULL, 0}: no memory. */
 plim_str plim_hf_name_beside(plim_arena *a, plim_str stored, const plim_hf_place *there,
                              uint64_t number, uint64_t part);

@@ -472,9 +472,10 @@ uint32_t plim_hf_rotate(plim_nn *n, uint32_t x, plim_hf_rope r)
 uint32_t plim_hf_rotated_part(plim_nn *n, uint32_t x, plim_hf_rope r, uint32_t *rest)
 {
     int64_t dim = plim_nn_dim(n, r.cos, -1);
-    uint32_t part = dim == plim_nn_dim(n, x, -1) /* [..., :dim] of all elements is no slice */
-                        ? plim_nn_unary(n, "aten.alias.default", x)
-                        : plim_nn_slice(n, x, 3, 0, dim, 1);
+    uint32_t part =
+        dim == plim_nn_dim(n, x, -1) /* [..., :dim] of all elements is not a slice */
+            ? plim_nn_unary(n, "aten.alias.default", x)
+            : plim_nn_slice(n, x, 3, 0, dim, 1);
     *rest = plim_nn_slice(n, x, 3, dim, INT64_MAX, 1);
     return part;
 }

@@ -39,7 +39,7 @@ uint32_t plim_hf_full_mask(plim_hf *h);
 /* The attention_mask that is passed, of int64; PLIM_NONE: none is. */
 uint32_t plim_hf_padding(plim_hf *h);
 
-/* Variables of a function that is no module end here: until now they held these tensors. */
+/* Variables of a function that is not a module end here: until now they held these tensors. */
 void plim_hf_end_variables(plim_nn *n, const uint32_t *id, size_t count);
 
 /* ---- modules ---------------------------------------------------------------------------- */

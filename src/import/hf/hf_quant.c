@@ -129,7 +129,7 @@ static void pack_awq(plim_hf *h, plim_hf_packed *p, const char *name, int64_t ex
     add_part(h, p, "scales", PLIM_F16, INTS(rows, p->out));
 }
 
-/* Blocks of 64 weights share a maximum, of which 256 may share one again. */
+/* Blocks of 64 weights share a maximum; 256 of these may share one again. */
 static void pack_bnb4(plim_hf *h, plim_hf_packed *p, const char *name, int64_t experts)
 {
     enum { BLOCK = 64, AGAIN = 256, CODES = 16, CODES_AGAIN = 256 };

@@ -1,4 +1,4 @@
-/* hf_weights.c -- the weights beside a config.json: compared with the model that is built,
+/* hf_weights.c -- the weights next to a config.json: compared with the model that is built,
  * tensor by tensor; if none is built, all that is known. */
 #include "import/hf/hf.h"
 #include "import/hf/hf_names.h"
@@ -237,8 +237,8 @@ static plim_status adopt_items(plim_inventory *v, const plim_inventory *w, const
                                     file);
 }
 
-/* What has a graph is no file of weights: another configuration there would look for its weights in
- * turn, and find itself. */
+/* What has a graph is not a file of weights: another configuration there would look for its
+ * weights in turn, and find itself. */
 static plim_status read_beside(plim_inventory *v, plim_str model_type, const plim_source *file,
                                const char *name, plim_err *err)
 {

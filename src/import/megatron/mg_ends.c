@@ -18,7 +18,7 @@ static uint32_t look_up(plim_mg *b, uint32_t ids)
                               : plim_nn_embedding_op(n, ids, b->table);
 }
 
-/* Rows of the table of which other ranks have a part, too. */
+/* Rows of the table, which is divided among ranks. */
 static uint32_t embed_part(plim_mg *b, uint32_t ids)
 {
     plim_nn *n = &b->n;

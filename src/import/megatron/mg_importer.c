@@ -278,7 +278,7 @@ static plim_status divide_sizes(plim_mg_rank *r, plim_err *err)
     return st;
 }
 
-/* Scores of all pairs of tokens are the largest tensor of which the builder computes the size. */
+/* Scores of all pairs of tokens are the largest tensor whose size the builder computes. */
 static plim_status check_scores(const plim_mg_rank *r, plim_err *err)
 {
     enum { MOST_BITS = 60 };

@@ -1,5 +1,5 @@
 /* mg_mla.c -- Megatron-LM's MLASelfAttention: keys and values of all heads come from one vector of each token,
- * of which a part has the positions.  See mg_parts.h.
+ * and a part of them has the positions.  See mg_parts.h.
  *
  * The layers that make these vectors are whole on every rank, as Transformer Engine has them.
  * src: megatron-core 0.16 transformer/multi_latent_attention.py, models/common/embeddings/rope_utils.py,

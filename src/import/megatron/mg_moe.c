@@ -187,7 +187,7 @@ static routes route_most(const moe *e, uint32_t logits, uint32_t bias)
     return out;
 }
 
-/* It stays in fp32; beside it are counts of tokens. */
+/* It stays in fp32, and so do counts of tokens. */
 static uint32_t add_bias(const moe *e)
 {
     if (!e->r->c.expert_bias)

@@ -6,7 +6,8 @@
 
 #include "import/megatron/mg_parts.h"
 
-/* ---- linear layers, of which each rank has a part ------------------------------------------ */
+/* ---- linear layers that are divided among ranks
+ * --------------------------------------------- */
 
 static const char *class_of(const plim_mg *b, const char *te, const char *local)
 {
@@ -131,7 +132,8 @@ static uint32_t add_causal_mask(plim_mg *b, int64_t tokens)
     return plim_nn_to(n, x, PLIM_BOOL);
 }
 
-/* Of all pairs of which one is padded.  src: transformer_engine dot_product_attention/utils.py get_full_mask */
+/* Of all pairs with a padded token.  src: transformer_engine dot_product_attention/utils.py
+ * get_full_mask */
 static uint32_t join_masks(plim_mg *b, const plim_mg_mask *mask)
 {
     plim_nn *n = &b->n;

@@ -1,6 +1,6 @@
 /* mg_parts.h -- what Megatron-LM's models have in common: see mg.h.
  *
- *     mg_parts.c  linear layers of which a rank has a part, norms, attention
+ *     mg_parts.c  linear layers that are divided among ranks, norms, attention
  *     mg_layer.c  layers and blocks of them
  *     mg_mla.c    multi-latent attention
  *     mg_mlp.c    the MLP
@@ -95,7 +95,7 @@ uint32_t plim_mg_received(plim_mg *b);
 /* The frequencies of rotary positions, if the model has them; modules of multi-latent attention have their own. */
 void plim_mg_frequencies(plim_mg *b);
 
-/* One tensor of [numbers] with all that a batch has, of which `plim_mg_unpack` views the next part. */
+/* One tensor of [numbers] with all that a batch has; `plim_mg_unpack` views its next part. */
 typedef struct plim_mg_batch {
     uint32_t all;
     int64_t at;

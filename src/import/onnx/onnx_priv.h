@@ -187,16 +187,16 @@ typedef enum onnx_val_kind { ONNX_UNKNOWN, ONNX_TENSOR, ONNX_LIST, ONNX_ABSENT }
 typedef struct onnx_val {
     plim_str name;
     onnx_val_kind kind;
-    bool constant;           /* from a Constant node, not an initializer */
-    bool read;               /* reading its numbers was tried */
-    bool used;               /* used as numbers, or part by part: not a tensor of its own */
-    bool buffer;             /* the op that uses it says so: statistics, not a weight */
-    bool flipped;            /* a matrix stored transposed, as in a Linear */
-    plim_meta meta;          /* of a tensor */
-    uint32_t id;             /* its value in the graph, or PLIM_NONE so far */
-    uint32_t turned;         /* the matrix that this is the transpose of, or PLIM_NONE */
-    uint32_t viewed;         /* the value whose elements this has in other dims, likewise */
-    uint32_t permuted;       /* the value whose dims this has in another order, likewise */
+    bool constant;     /* from a Constant node, not an initializer */
+    bool read;         /* reading its numbers was tried */
+    bool used;         /* used as numbers, or part by part: not a tensor of its own */
+    bool buffer;       /* the op that uses it says so: statistics, not a weight */
+    bool flipped;      /* a matrix stored transposed, as in a Linear */
+    plim_meta meta;    /* of a tensor */
+    uint32_t id;       /* its value in the graph, or PLIM_NONE so far */
+    uint32_t turned;   /* the matrix that this is the transpose of, or PLIM_NONE */
+    uint32_t viewed;   /* the value whose elements this has in other dims, or PLIM_NONE */
+    uint32_t permuted; /* the value whose dims this has in another order, or PLIM_NONE */
     const onnx_tensor *from; /* stored in the file */
     const onnx_data *data;   /* its numbers, if known */
     const uint32_t *items;   /* of a list */
@@ -259,7 +259,7 @@ plim_status plim_onnx_count_run(onnx *f, uint64_t n, uint64_t at);
 /* Room for n numbers; NULL: more than ONNX_MAX_DATA, or no memory. */
 onnx_data *plim_onnx_new_data(onnx *f, bool is_float, uint64_t n);
 const onnx_data *plim_onnx_read_data(onnx *f, const onnx_tensor *t); /* NULL: not known */
-const onnx_data *plim_onnx_data(onnx *f, uint32_t val);              /* likewise */
+const onnx_data *plim_onnx_data(onnx *f, uint32_t val);              /* NULL: not known */
 
 /* ---- onnx_bind.c -------------------------------------------------------------------- */
 
@@ -277,7 +277,7 @@ typedef struct onnx_call {
     const struct onnx_op *op;
     int64_t opset;     /* version of the node's domain */
     uint32_t *in;      /* vals; PLIM_NONE: left out */
-    uint32_t *out;     /* likewise, set by the op */
+    uint32_t *out;     /* vals, set by the op */
     plim_meta *opaque; /* sizes of results that come from no rule */
     bool *is_opaque;
     uint32_t fused[6], n_fused; /* later nodes that this one has absorbed */

@@ -651,8 +651,8 @@ plim_status plim_onnx_parse(onnx_model *m, plim_arena *a, plim_bytes file, plim_
 }
 
 /* Batch norms folded into the convolutions before them: one exporter gives such weights new
- * names, "onnx::Conv_123", the other leaves the name of the norm beside the convolution.  src:
- * torch/onnx, read in what 2.13 writes */
+ * names, "onnx::Conv_123", the other leaves the name of the norm next to the convolution.
+ * src: torch/onnx, read in what 2.13 writes */
 static bool is_folded(const onnx_model *m)
 {
     bool folded = false;

@@ -79,7 +79,7 @@ static plim_str opaque_target(onnx_call *c)
     return t.p ? plim_onnx_clean(c->f->a, t) : t;
 }
 
-/* Results of which only the size is known, as one node without a rule; if there are none, a
+/* Results known only by their size, as one node without a rule; if there are none, a
  * note that the node exists. */
 static plim_status add_opaque(onnx_call *c)
 {

@@ -1,7 +1,7 @@
 /* onnx_scope.c -- modules, from what exporters keep of them.
  *
  * The TorchScript exporter names a node after the modules around it, each by its name within
- * its parent, "/layer1/layer1.0/conv1/Conv"; the newer one writes a list of paths beside it,
+ * its parent, "/layer1/layer1.0/conv1/Conv"; the newer one writes a list of paths as well,
  * "['', 'layer1', 'layer1.0', 'layer1.0.conv1', 'conv2d_1']", and one of classes.  A name
  * without a '/' is a module of its own. */
 #include "import/onnx/onnx_priv.h"

@@ -237,7 +237,7 @@ plim_status plim_casts_undo(plim_graph *g, plim_err *err)
     for (uint32_t i = 0; i < g->n_nodes; i++)
         if (!retype_noise(g, &u, i, err))
             return PLIM_ENOMEM;
-    /* logits returned beside a loss are the model's own, not those that the loss has cast */
+    /* logits returned with a loss are the model's own, not those that the loss has cast */
     bool loss = g->n_outputs && !g->values[g->outputs[0]].meta.rank;
     for (uint32_t i = 1; i < g->n_outputs && loss; i++)
         if (cast[g->outputs[i]] != PLIM_NONE)

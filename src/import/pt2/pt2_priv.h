@@ -32,7 +32,7 @@
  *     env.args    [0] self = the tensor names[0]
  *     env.outs    [0] names[1]
  *
- * A node of which a part cannot be read so early (an argument is a symbol or a subgraph)
+ * A node with a part that cannot be read so early (an argument is a symbol or a subgraph)
  * is marked `later`: only the place of its inputs and outputs is noted.
  *
  * Then plim_pt2_bind_sizes gives s0 its value: --batch, or else the hint, 8.

@@ -150,9 +150,9 @@ static plim_status find_gap(const gguf *f, const plim_inventory *v, uint32_t fir
     return PLIM_OK;
 }
 
-/* As llama.cpp requires it: block_count layers have tensors, of which those that predict further tokens,
- * the last ones, may be left out, or be all that there is.
- * src: llama.cpp src/llama-model.cpp load_tensors, src/models/glm4-moe.cpp trunk_only, mtp_only */
+/* As llama.cpp requires it: block_count layers have tensors; those that predict further
+ * tokens, the last ones, may be left out, or be all that there is.  src: llama.cpp
+ * src/llama-model.cpp load_tensors, src/models/glm4-moe.cpp trunk_only, mtp_only */
 plim_status plim_gguf_check_layers(const gguf *f, const plim_inventory *v, uint32_t first,
                                    plim_err *err)
 {

@@ -133,7 +133,7 @@ static plim_status list_archive(torchfile *f, plim_bytes b)
 /* src: torch/serialization.py, MAGIC_NUMBER 0x1950a86a20f9469cfc6c */
 static const char magic[] = "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 
-enum { CHECKPOINT_PROTOCOL = 1001 }; /* likewise, PROTOCOL_VERSION */
+enum { CHECKPOINT_PROTOCOL = 1001 }; /* src: the same, PROTOCOL_VERSION */
 
 static bool is_magic(plim_pickle_value v)
 {

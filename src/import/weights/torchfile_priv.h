@@ -106,7 +106,7 @@ plim_status plim_torch_storage(torchfile *f, plim_pickle_value v, torch_tensor *
 
 /* ---- torchfile_object.c ---------------------------------------------------------- */
 
-/* Into and out of the item of this name; keys that are no text go by their place. */
+/* Into and out of the item of this name; keys that are not text go by their place. */
 uint32_t plim_torch_enter(torchfile *f, plim_pickle_value key, uint32_t place);
 plim_pickle_value plim_torch_key(const char *z);
 void plim_torch_leave(torchfile *f, uint32_t before);

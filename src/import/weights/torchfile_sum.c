@@ -217,7 +217,7 @@ static bool is_single(const torchfile *f, const torch_entry *e)
     return is_weight(f, e) && e->at.depth == 1 && !e->at.in_module;
 }
 
-/* Beside "model" and "optimizer", a single tensor is not a weight; false if there are more of
+/* Next to "model" and "optimizer", a single tensor is not a weight; false if there are more of
  * these than of the model. */
 static bool find_others(torchfile *f, const group *main)
 {

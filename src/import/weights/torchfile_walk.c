@@ -277,7 +277,7 @@ static plim_status walk_value(torchfile *f, plim_pickle_value v, torch_place at)
 
 /* ---- the top --------------------------------------------------------------------------- */
 
-/* "epoch", "best_acc": the scalars at the top beside the tensors. */
+/* "epoch", "best_acc": the scalars at the top, among the tensors. */
 static plim_status say_scalars(torchfile *f, plim_pickle_value v)
 {
     enum { MOST = 24, KEY = 40 };

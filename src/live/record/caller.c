@@ -216,7 +216,7 @@ static bool is_own_line(const char *file)
            !strstr(file, "/plimsoll_front/"); /* `plimsoll run` within a recording */
 }
 
-/* The innermost line that is no library's, else the innermost. */
+/* The innermost line outside libraries, else the innermost. */
 static void read_stack(char *frame, plim_driver_event *e)
 {
     enum { DEEPEST = 64 };

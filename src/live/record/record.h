@@ -20,7 +20,7 @@
 bool plim_record_wanted(void);
 /* Writes down an event; fills in its thread.  Keeps errno. */
 void plim_record_event(plim_driver_event *e);
-/* The number of a text, of which the end is kept if it is long; 0: there is no room. */
+/* The number of a text; if it is long, its end is kept; 0: there is no room. */
 uint32_t plim_record_text(const char *text);
 uint64_t plim_record_now(void);
 /* How many times this process has forked: what was found out before is the parent's. */

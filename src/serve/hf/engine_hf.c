@@ -43,7 +43,7 @@ static uint64_t sum_cache(const plim_serve_question *q, uint64_t tokens)
     return plim_sat_mul(sum, q->concurrency);
 }
 
-/* Likewise, of the layer that keeps the most. */
+/* The same for the layer that keeps the most. */
 static uint64_t largest_layer(const plim_serve_question *q, uint64_t tokens)
 {
     uint64_t most = 0;

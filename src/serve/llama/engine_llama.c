@@ -433,7 +433,7 @@ static plim_status lay_out(const plim_gg_file *f, const plim_gg_context *c, bool
     return laid ? PLIM_OK : plim_oom(err);
 }
 
-/* Logits of a token of each request, or embeddings, beside which there is room for logits.  For all tokens of
+/* Logits of a token of each request, or embeddings and room for logits.  For all tokens of
  * a batch an encoder makes it larger.  src: llama-context.cpp output_reserve, encode */
 static plim_serve_row output_row(const plim_serve_question *q, const plim_gg_file *f,
                                  const plim_gg_context *c)

@@ -231,7 +231,7 @@ static uint64_t windowed_tokens(uint64_t tokens, const kept *k, const options *o
     return k->windowed ? whole_pages((uint64_t)((double)tokens * windows), o) : 0;
 }
 
-/* Bytes of both, each of which has a page for dummies.  src: mem_cache/memory_pool.py */
+/* Bytes of both; each has a page for dummies.  src: mem_cache/memory_pool.py */
 static uint64_t pool_bytes(uint64_t tokens, const kept *k, const options *o)
 {
     const uint64_t page = (uint64_t)o->page;
@@ -245,7 +245,7 @@ static uint64_t pool_bytes(uint64_t tokens, const kept *k, const options *o)
     return bytes;
 }
 
-/* Tokens of which so many bytes hold keys and values.
+/* Tokens whose keys and values fit in so many bytes.
  * src: model_runner_kv_cache_mixin.py _resolve_token_capacity, _resolve_hybrid_swa_tokens */
 static uint64_t count_tokens(double bytes, const kept *k, const options *o)
 {

@@ -123,7 +123,7 @@ static const struct attribute {
     SAME(12, 65536),   /* registers of a block */
     SAME(13, 1500000), /* kHz */
     SAME(14, 512),     /* alignment of textures */
-    SAME(15, 1),       /* copies beside kernels */
+    SAME(15, 1),       /* copies during kernels */
     CARD(16, sms),
     SAME(19, 1), /* maps host memory */
     SAME(30, 512),
@@ -227,7 +227,7 @@ static size_t range_at(uint64_t addr)
     return i < device.n && device.ranges[i].begin == addr ? i : device.n;
 }
 
-/* Adds bytes to what is used, of which others are told. */
+/* Adds bytes to what is used, and tells others. */
 static void count_used(uint64_t taken, uint64_t given)
 {
     uint64_t *seen = plim_stub_ledger(0);
@@ -272,7 +272,7 @@ static uint64_t new_range(uint64_t bytes, enum plim_stub_kind kind)
     return 0;
 }
 
-/* Less than a page: beside the small ones before it, if there is room. */
+/* Less than a page: next to the small ones before it, if there is room. */
 static uint64_t new_small(uint64_t bytes)
 {
     uint64_t begin = device.small, n = round_up(bytes, SMALL_ALIGN);

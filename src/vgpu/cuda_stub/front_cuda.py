@@ -23,7 +23,7 @@ from plimsoll_front.ending import Ending
 STUBS = ("libcuda.so.1", "libcudart.so.{}", "libcublasLt.so.{}", "libcublas.so.{}",
          "libcudnn.so.9", "libnvidia-ml.so.1")
 READ = ctypes.CFUNCTYPE(None, ctypes.c_uint64)
-DEFAULT = 0, 0  # the pool that is no private one
+DEFAULT = 0, 0  # the pool that is not private
 
 
 class Tag(ctypes.Structure):
@@ -47,7 +47,7 @@ def load_stubs(run, root):
         if os.path.isdir(folder):
             break
     else:
-        fail("the CUDA stub libraries are not installed beside libplimsoll")
+        fail("the CUDA stub libraries are not installed next to libplimsoll")
     for name in STUBS:
         path = os.path.join(folder, name.format(cuda_major(root)))
         if not os.path.exists(path):

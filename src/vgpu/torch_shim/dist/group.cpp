@@ -227,7 +227,7 @@ struct Group : c10d::Backend {
         a.insert(a.end(), b.begin(), b.end());
         return a;
     }
-    // All ranks together, of which each has the same.
+    // All ranks together; each has the same.
     void sum(const Tensor &t, const c10d::ReduceOp &op) const
     {
         if (op == c10d::ReduceOp::SUM && has_values(t) && t.scalar_type() != at::kBool)

@@ -218,7 +218,7 @@ def build(library, path, progress):
              "\n".join(errors or [f"the compiler ended with status {status}"]), 4)
 
 
-# A shell that becomes the compiler.  Beside it, in the process group of all that the compiler starts, a second shell
+# A shell that becomes the compiler.  Next to it, in the process group of all that the compiler starts, a second shell
 # waits for the end of its stdin, a pipe from this process, and kills the group: so they end with this process, even if
 # it is killed.  The second is not the compiler's child, as it might wait for all of its children.
 IN_GROUP = 'exec 3<&0 </dev/null; ({ read -r _ <&3; kill -KILL 0; } >/dev/null 2>&1 &); exec "$@" 3<&-'

@@ -4,7 +4,7 @@ It runs as this user, who may be root.  So each folder on the way is checked, fr
 can rename what is in it, what was checked is what is loaded later.  The files are checked, too, as the folder may
 once have been open to others.
 
-Beside a library is its digest.  It shows that a full disk or a power cut has left the library short, which could end
+Next to a library is its digest.  It shows that a full disk or a power cut has left the library short, which could end
 the process that loads it.  It keeps nobody out: who can write the one can write the other.
 """
 
@@ -67,7 +67,7 @@ def own_folder(path):
 
 
 def trusted_folder(path):
-    """Likewise; here it is enough that only this user and root can rename what is in it."""
+    """As own_folder, but it is enough that only this user and root can rename what is in it."""
     at, links, left = "/", 0, path.split("/")[::-1]
     check_folder(at, os.lstat(at))
     while left:

@@ -1,4 +1,4 @@
-"""The files that a run makes beside those that its user names."""
+"""The files that a run makes besides those that its user names."""
 
 import contextlib
 import os
@@ -14,18 +14,18 @@ def create(path):
 
 def write_whole(path, data):
     """A file that is there as a whole, or not at all."""
-    beside = path + ".new"
+    temporary = path + ".new"
     try:
-        with create(beside) as f:
+        with create(temporary) as f:
             f.write(data)
-        os.replace(beside, path)
+        os.replace(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):  # it has what is left of a full disk
-            os.unlink(beside)
+            os.unlink(temporary)
         raise
 
 
 def leave_mark(run, name):
-    """An empty file beside the reports, from which cli/cmd_run.c knows what became of them."""
+    """An empty file next to the reports, from which cli/cmd_run.c knows what became of them."""
     with contextlib.suppress(OSError):  # the run is over
         os.close(os.open(os.path.join(run["report"], name), os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))

@@ -1,4 +1,4 @@
-"""NVIDIA's libraries beside CUDA: NVML, which says how a card is, and NVTX, which marks ranges."""
+"""NVIDIA's libraries besides CUDA: NVML, which says how a card is, and NVTX, which marks ranges."""
 
 import ctypes
 import itertools

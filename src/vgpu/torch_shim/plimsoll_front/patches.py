@@ -78,7 +78,7 @@ def storage_cuda(self, device=None, non_blocking=False):
 
 
 def storage_resize(torch, shim_path, resize):
-    """UntypedStorage.resize_, of which a CPU build has only the part for the CPU."""
+    """UntypedStorage.resize_: a CPU build has only the part for the CPU."""
     shim = ctypes.PyDLL(shim_path)  # keeps Python's lock: it looks for the line
     shim.plimsoll_shim_resize.argtypes = [Storage, ctypes.c_size_t]
     shim.plimsoll_shim_resize.restype = c_str

@@ -329,7 +329,7 @@ class Story:
         write_whole(path, self.device.report(self.run, Render.TEXT))  # the last: it is looked for
 
     def save(self):
-        """To the file, or, if another process of this run has it, beside it."""
+        """To the file, or, if another process of this run has it, next to it."""
         path = self.run["save"]
         if not path:
             return
@@ -356,7 +356,7 @@ class Story:
             self.say_unwritten(str(e).replace(name, path))
 
     def quote(self):
-        """Puts what stands there beside each line."""
+        """Puts what stands there next to each line."""
         for card in self.device.cards:
             for i, line in enumerate(card.rows("lines", c_str)):
                 file, _, number = line.decode(errors="replace").rpartition(":")

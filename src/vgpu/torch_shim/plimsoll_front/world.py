@@ -130,7 +130,7 @@ class World:
         """After PyTorch has made a group: each has backends for the CPU and for the card."""
         @functools.wraps(begin)
         def run(group_size, group_rank, global_ranks_in_group, *args, **kwargs):
-            kwargs["device_id"] = None  # would split NCCL's communicators, of which there are none
+            kwargs["device_id"] = None  # would split NCCL's communicators, and there are none
             group, store = begin(group_size, group_rank, global_ranks_in_group, *args, **kwargs)
             if not global_ranks_in_group:  # the default group
                 self.rank, self.size = group_rank, group_size

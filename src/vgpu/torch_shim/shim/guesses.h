@@ -1,7 +1,7 @@
 // guesses.h -- what a tensor is taken for of whose values nothing is known.
 //
 // Integers are 0, which is an index, a class, a count.  Floats are --scalar, or 0; comparisons
-// of them are masks, of which --mask-fraction of the elements are set.  The ops below have
+// of them are masks, with --mask-fraction of their elements set.  The ops below have
 // answers of their own: a check finds nothing wrong.
 #pragma once
 #include "values.h"
@@ -68,7 +68,7 @@ const Guess *guess_of(const std::string &name)
 
 int64_t selected(int64_t n) { return (int64_t)std::ceil(g.mask_fraction * (double)n); }
 
-// A mask of n elements of which selected(n) are set, evenly.
+// A mask of n elements; selected(n) of them are set, evenly.
 std::vector<uint8_t> mask_of(int64_t n)
 {
     std::vector<uint8_t> mask((size_t)n);

@@ -73,7 +73,7 @@ void tell_guesses()
     guesses_told.clear();
 }
 
-// Loops that wait for luck end: a check of which nothing is known, that a line asks again
+// Loops that wait for luck end: a check with an unknown answer, that a line asks again
 // and again without a backward pass, goes the other way at last.
 bool patience_ends()
 {

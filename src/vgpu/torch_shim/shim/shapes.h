@@ -194,7 +194,7 @@ bool run_on_meta(const c10::OperatorHandle &op, const Call &c, Stack &out,
         if (run_on_cpu(op, c, out, args))
             return true;
         throw;
-    } catch (const std::exception &e) { // likewise, or a Python kernel's own
+    } catch (const std::exception &e) { // the user's mistake, or a Python kernel's own
         why = e.what();
         if (ends_script(why))
             throw;
