@@ -9,7 +9,7 @@ set -u
 folder=$1
 shift
 terminal=
-quarter=0 # of which a line was printed
+quarter=0 # the last one that was printed
 [ ! -t 1 ] || [ "${TERM:-dumb}" = dumb ] || terminal=1
 clear_line=$(printf '\r\033[K')
 

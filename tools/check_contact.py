@@ -18,7 +18,7 @@ LINE = re.compile(r"^\W*Report to: (\S+)$", re.M)
 
 
 def problems(texts, release):
-    """What is wrong with the files, of which `texts` has the contents by name."""
+    """What is wrong with the files; `texts` has their contents by name."""
     places = {name: LINE.findall(text) for name, text in texts.items()}
     bad = [f"{name}: {len(found)} lines 'Report to: ...', and not one" for name, found in places.items() if len(found) != 1]
     if bad:

@@ -12,7 +12,7 @@ none.  In a block
     $ plimsoll ...   is run (a shell runs the line: pipes and > work; a
                      backslash at its end continues it on the next line)
     $ echo ...       is run too: it writes a file for the next command
-    $ sed ...        likewise: it changes one
+    $ sed ...        is run too: it changes one
     $ python ...     is run where PyTorch is
     $ anything else  is not run, and its output is not compared
     # exit N         after a command: it must exit with N (without it: 0)

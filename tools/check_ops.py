@@ -27,7 +27,7 @@ OURS = {"packed_linear": "tests/unit/test_hf_quant.c", "linear4bit": "tests/gold
         **{f"megatron_{name}": "tests/golden/megatron/gpt.py"
            for name in ("linear", "scatter", "split", "softmax", "activation", "dropout_add", "rope", "attention", "loss", "router",
                                                                          "attach", "gather", "indices", "select", "unpermute", "attribute")},
-        # Transformer Engine's, of which no CPU build is: compared with what cards recorded
+        # Transformer Engine's, which has no CPU build: compared with what cards recorded
         **{f"megatron_{name}": "tools/megatron_table.py" for name in ("weighted_swiglu", "grouped_linear")},
         "megatron_mla_rope": "tests/unit/test_megatron.c"}  # a kernel in Triton
 

@@ -233,7 +233,7 @@ def is_set(choice, used, row):
 
 
 def compared(build, among):
-    """The pairs of choices of which a recorded run has both, and the choices that one has."""
+    """The pairs of choices that a recorded run has both of, and the choices that one has."""
     rows, alone, pairs = settings(), set(), set()
     for used in goldens(build):
         has = [c for c in among if (used[MEGATRON] if c.key == MEGATRON else is_set(c, used, rows[c.key]))]
@@ -328,7 +328,7 @@ def page(answers, pairs):
 
 
 def pairs_file(pairs):
-    """Those pairs of which one meets others: what an answer says depends on them."""
+    """Those pairs where one meets others: what an answer says depends on them."""
     meets = {key for key, row in settings().items() if ".meets = true" in row} | {MEGATRON}
     rows = sorted(f'PLIM_COMPARED("{name(a)}", "{name(b)}")\n' for a, b in pairs if {a.key, b.key} & meets)
     return ("/* compared.def -- pairs of settings that a recorded run of the real code has.  Made by tools/combinations.py.\n"

@@ -36,7 +36,7 @@ WINESERVER = "/usr/lib/wine/wineserver64"
 WINDOWS_DIFFERS = (
     r"plimsoll run ",  # is not for Windows
     r"plimsoll( help)?$",  # says so
-    r"plimsoll help (run|record|top)$",  # likewise
+    r"plimsoll help (run|record|top)$",  # not for Windows either
     r">&-",  # wine's stdout is never closed
     r"m=models--acme",  # wine does not pass HOME on
 )

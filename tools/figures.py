@@ -7,8 +7,8 @@ Reads src/answers/*.def, which src/report/figures.h describes, and compares with
 --update writes, what is theirs in
 
  * the headers: the structs between "figures: NAMES" and "end of figures";
- * python/plimsoll/_records.py: the classes, likewise of a .def;
- * docs/json.md: the tables, likewise of an answer or an object.
+ * python/plimsoll/_records.py: the classes of a .def;
+ * docs/json.md: the tables of an answer or an object.
 
 Reads src/report/renderings.def, too: plim_render in plimsoll.h, and Render in _library.py and the shim's abi.py.
 

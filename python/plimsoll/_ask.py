@@ -41,7 +41,7 @@ def _settings(command: str, model: Model, given: Dict[str, Any]) -> Settings:
 
 def _ask(stem: str, command: str, model: Any, args: Sequence[Any], kwargs: Inputs, progress: Optional[Progress],
          given: Dict[str, Any]) -> _results.Render:
-    """Likewise; returns what renders the result."""
+    """The same; returns what renders the result."""
     return _printer(stem, _run(stem, command, model, args, kwargs, progress, given))
 
 

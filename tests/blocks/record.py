@@ -3,7 +3,7 @@
 
     python3 tests/blocks/record.py
 
-needs transformers; writes NAME.pt2 beside itself, without weights. (An export in fp32 has fp32 in its casts.)
+needs transformers; writes NAME.pt2 next to itself, without weights. (An export in fp32 has fp32 in its casts.)
 """
 import pathlib
 import sys

@@ -84,7 +84,7 @@ second = torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
 print("peak", torch.cuda.max_memory_allocated())
 """
 
-# What a graph's pool has free stays while the graph lives, and goes after it; likewise of a
+# What a graph's pool has free stays while the graph lives, and goes after it; the same of a
 # MemPool.
 POOLS = """
 import torch

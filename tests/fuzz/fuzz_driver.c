@@ -2,7 +2,7 @@
  * as a tape that is sound.
  *
  * The head and the space between chunks say nothing, so inputs are short: pieces of a header
- * and nine slots, each of which becomes a chunk.  One that begins as the file does is a file. */
+ * and nine slots, which become a chunk each.  One that begins as the file does is a file. */
 #include "trace/driver.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);

@@ -1,5 +1,5 @@
 /* fuzz_hf.c -- a config.json into a model.  What is accepted is sound.  The same bytes as
- * the name of a tensor beside one. */
+ * the name of a tensor next to one. */
 #include "import/hf/hf_names.h"
 #include "import/import.h"
 

@@ -1,4 +1,4 @@
-/* fuzz_index.c -- an index of shards, none of which is there. */
+/* fuzz_index.c -- an index of shards that do not exist. */
 #include "import/import.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);

@@ -161,7 +161,7 @@ def check_foreign(m):
     for sql in (endless, "CREATE TABLE sessions(id)", tables["sessions"].replace(" host TEXT,", "")):
         write_foreign(folder / "else.db", ";".join([*tables.values(), "DROP TABLE sessions", sql]))
         refuse(m, "else.db", "table 'sessions' of 'else.db' is not that of a log of 'plimsoll top'")
-    # Of somebody's own tables beside those of the log nothing is asked, and no trigger runs.
+    # Somebody's own tables in the log are not read, and no trigger runs.
     write_small(m, "more.db")
     answer = m.history("more.db")
     db = sqlite3.connect(folder / "more.db")
@@ -385,7 +385,7 @@ def check_options(m):
 
 
 def check_killed(m):
-    """Two loggers at once, one of which is killed: nothing is lost but what comes after."""
+    """Two loggers at once, and one is killed: nothing is lost but what comes after."""
     loggers = [m.start("--log", "two.db", "--interval", "0.1") for _ in range(2)]
     time.sleep(1)
     ended = [p.communicate(timeout=30) for p in loggers if p.poll() is not None]

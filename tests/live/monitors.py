@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""monitors.py PROGRAM STUBS -- monitors beside processes that use a pretend card.
+"""monitors.py PROGRAM STUBS -- monitors next to processes that use a pretend card.
 
 Two processes take memory through the stub libcudart; in this process, which only looks, `plimsoll
 top` says of the card and of them what they took.  gpustat and nvitop, unmodified, say the same

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """outputs.py PROGRAM LIBRARIES -- where `plimsoll top --prometheus` and `--log` write, and where they do not.
 
-What lies beside the file that the user names may be somebody else's: a link to a file of this user, who may be
+What lies next to the file that the user names may be somebody else's: a link to a file of this user, who may be
 root.  With two users where this one is root.
 """
 
@@ -155,7 +155,7 @@ def check_left_over(top):
     with open(top.place / "gpu.prom.plimsoll-00000002", "w") as written:
         fcntl.flock(written, fcntl.LOCK_EX)  # one that another program is writing
         code, _, err = top.write()
-        expect("beside left-overs", (code, err), (0, ""))
+        expect("next to left-overs", (code, err), (0, ""))
         expect("what stays", top.names(), sorted([*names, "gpu.prom", "gpu.prom.plimsoll-00000002", "gpu.prom.plimsoll-0000000a"]))
     top.clear()
 
@@ -171,7 +171,7 @@ def check_writers(top):
         writer.send_signal(number)
         expect(f"ended by signal {number}", (writer.communicate(timeout=60), writer.returncode), (("", ""), 0))
     expect("read", (seen > 0, parts), (True, 0))
-    expect("nothing is left beside it", top.names(), ["gpu.prom"])
+    expect("nothing is left next to it", top.names(), ["gpu.prom"])
     top.clear()
     ignores = top.start("--prometheus", "gpu.prom", "--interval", "0.1", before="trap '' HUP")
     while not path.exists():
@@ -185,7 +185,7 @@ def check_writers(top):
 
 
 def check_log(top, victim):
-    """SQLite's own files beside a log."""
+    """SQLite's own files next to a log."""
     if "built without SQLite" in top.run("--log", "a.db", "--ticks", "1", "--interval", "0.1")[2]:
         print("     without SQLite")
         return

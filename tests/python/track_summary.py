@@ -1,4 +1,4 @@
-"""plimsoll.summary() beside what PyTorch's own functions say."""
+"""plimsoll.summary() compared with what PyTorch's own functions say."""
 import json
 
 import torch

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`plimsoll record` and `plimsoll top` on a real card of NVIDIA's, beside what the driver itself says.
+"""`plimsoll record` and `plimsoll top` on a real card of NVIDIA's, compared with what the driver itself says.
 
     card.py PLIMSOLL
 
@@ -102,7 +102,7 @@ def check_static(plimsoll, folder):
 
 
 def torch_held(report):
-    """PyTorch's own: cuBLAS allocates beside it."""
+    """PyTorch's own: cuBLAS allocates outside it."""
     return sum(p["at_end"] for p in report["parts"] if p["library"] == "libc10_cuda.so")
 
 

@@ -335,7 +335,7 @@ def installations(caches):
         shared.chmod(0o1777)
         os.chown(shared, 0, 0)
         caches.program = shared / "plimsoll"
-        caches.not_run("what another user has put beside the program", caches.run(cwd=here), 4, incomplete)
+        caches.not_run("what another user has put next to the program", caches.run(cwd=here), 4, incomplete)
         caches.program = PROGRAM
 
 

@@ -208,7 +208,7 @@ def searches():
 # ---- the largest batch -------------------------------------------------------------------
 
 
-CONTEXT = 943 << 20  # contexts.def, a card of which only the memory is known
+CONTEXT = 943 << 20  # contexts.def, a card known only by its memory
 
 
 def largest_batch(memory):
@@ -1304,7 +1304,7 @@ def measures():
                               capture_output=True, text=True)
     check("no error of the peaks", len(re.findall(r"^\w+: 1 runs, .* all within 0\.00 %$", done.stdout, re.M)) == 3,
           done.stdout + done.stderr)
-    check("steps beside estimates", len(re.findall(
+    check("steps next to estimates", len(re.findall(
         r"^\| NVIDIA GeForce RTX 4090, \S+ \| mlp:8,16,4 \| \d \| \S+ \| fp16 \| \d+\.\d\d \| \d\.\d\d \| "
         r"\d\.\d\d-\d\.\d\d \| \S+ % \|$", done.stdout, re.M)) == len(timed), done.stdout)
     knees = re.findall(r"\| fp16 \| 1-8 \| (\d) \| (\d) \|$", done.stdout, re.M)

@@ -48,7 +48,7 @@ for step in range(3):
     assert sorted(net.seen) == list(range(CARDS))
     assert sum(n for n, _, _ in net.seen.values()) == BATCH
     for index, (n, there, devices) in net.seen.items():
-        # a replica is the parameters and buffers once more, beside its share of the batch
+        # a replica is the parameters and buffers once more, and its share of the batch
         if index and step == 0:
             assert there == own + kept + n * x[0].nbytes, (there, own, kept)
     y.sum().backward()

@@ -61,7 +61,7 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Script:
-    """One that runs beside the others."""
+    """One that runs at the same time as the others."""
 
     def __init__(self, folder, text, *options, shell=None, **streams):
         """shell: what a shell runs, in which "$@" is the script."""
@@ -109,7 +109,7 @@ def limits(folder):
                          "as far as it ran")
         check(f"--limit while {what}: no error", "Traceback" not in err, err)
     Script(folder, OWN + STEP + LOOPS["it trains"], "--limit", "3").end(
-        "--limit beside a handler of the script's", 0, "stopped after 3 s (--limit)")
+        "--limit with a handler of the script's", 0, "stopped after 3 s (--limit)")
 
 
 def signals(folder):

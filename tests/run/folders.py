@@ -19,7 +19,7 @@ from copies import copy_program
 from problems import check, problems
 
 BUILT = os.path.abspath(sys.argv[1])
-BESIDE = "share", "stub", "libplimsoll.so", "libplimsoll_record.so"
+FILES = "share", "stub", "libplimsoll.so", "libplimsoll_record.so"
 NOBODY = 65534
 ROOT = not os.geteuid()
 WAYS = {"run": ["run", "--gpu", "t4"], "record": ["record"]}
@@ -236,7 +236,7 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
     signal.signal(number, signal.SIG_DFL)
 with tempfile.TemporaryDirectory() as apart:
     os.chmod(apart, 0o755)
-    PROGRAM = copy_program(BUILT, pathlib.Path(apart, "built"), *BESIDE)
+    PROGRAM = copy_program(BUILT, pathlib.Path(apart, "built"), *FILES)
     STUBS = PROGRAM.parent / "stub"
     for test in sweeps, leaves, others, full, planted, faults, relative:
         with tempfile.TemporaryDirectory() as folder:

@@ -3,7 +3,7 @@
 
 Writes files that took gigabytes or many seconds once, such as 663 bytes of ONNX with four nested loops, and
 reads each of them, and each file of tests/data, with `info`, and `estimate` or, what is no model, `replay`; and
-recordings with `diff`, too, beside themselves:
+recordings with `diff`, too, compared with themselves:
 
  * every file under a limit of 512,000 KiB of address space, and the bombs in a control group of that size, as
    a container is, where one can be made: exit status 0 to 4 within 10 s of processor time;
@@ -239,7 +239,7 @@ READERS = ("info",), ("replay",), ("replay", "--json"), ("diff",), ("diff", "--j
 
 
 def files_of(command):
-    """A recording is set beside itself."""
+    """A recording is compared with itself."""
     return 2 if command[0] == "diff" else 1
 
 

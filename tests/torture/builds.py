@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""builds.py -- programs for other machines, beside the native one: the same commands, the same bytes.
+"""builds.py -- programs for other machines, compared with the native one: the same commands, the same bytes.
 
     tests/torture/builds.py PROGRAM [--work DIR] [--tools DIR] [--only NAME,...]
 
@@ -170,7 +170,7 @@ def compare(name, native, other):
 
 
 def check_large(program):
-    """A file of which the low 32 bits of its size are 1024, with holes: no part of it may be taken for it."""
+    """A file whose size has 1024 as its low 32 bits, with holes: no part of it may be taken for it."""
     bad = 0
     with tempfile.TemporaryDirectory() as folder:
         for name in ("large.safetensors", "large.gguf", "large.pt2", "large.onnx", "large.pickle"):

@@ -109,7 +109,7 @@ class Runner:
 
     @staticmethod
     def copied(word, folder):
-        """Files beside it may belong to it: the folder of tests/data that it lies in is copied, unless that is tests/data."""
+        """Files next to it may belong to it: the folder of tests/data that it lies in is copied, unless that is tests/data."""
         path = DATA / word
         if not path.exists() or not path.relative_to(DATA).parts:
             return word

@@ -66,7 +66,7 @@ typedef struct seed {
     torture_seed file;
     torture_way way;
     uint32_t label;
-    bool neighbours; /* files beside it are read, too */
+    bool neighbours; /* files next to it are read, too */
     bool large;      /* a model for which a call takes long */
 } seed;
 
@@ -458,7 +458,7 @@ static int next_descriptor(void)
     return fd;
 }
 
-/* The files beside the seed, as links; with `made` false they go. */
+/* The files next to the seed, as links; with `made` false they go. */
 static void link_neighbours(const seed *s, const char *where, bool made)
 {
     char from[PATH_BYTES], to[PATH_BYTES], target[PATH_BYTES];

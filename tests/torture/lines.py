@@ -75,7 +75,7 @@ def find_options(program):
 
 
 class Line:
-    """One command line: words in which {dir} and {fifo} stand for the folder that it runs beside."""
+    """One command line: words in which {dir} and {fifo} stand for the folder that it runs next to."""
 
     def __init__(self, number, options):
         self.r = random.Random(number)
@@ -183,18 +183,18 @@ def judge(status, out, err, left):
 
 def run_line(program, line, seconds):
     with tempfile.TemporaryDirectory(prefix="lines-") as folder:
-        beside, inside = pathlib.Path(folder, "beside"), pathlib.Path(folder, "inside")
-        beside.mkdir()
+        outside, inside = pathlib.Path(folder, "outside"), pathlib.Path(folder, "inside")
+        outside.mkdir()
         inside.mkdir()
-        (beside / "empty").touch()
-        (beside / "loop").symlink_to("loop")
-        (beside / "unreadable").touch(mode=0)
-        words = [w.replace("{dir}", str(beside)).replace("{fifo}", str(beside / "fifo")) for w in line.words]
+        (outside / "empty").touch()
+        (outside / "loop").symlink_to("loop")
+        (outside / "unreadable").touch(mode=0)
+        words = [w.replace("{dir}", str(outside)).replace("{fifo}", str(outside / "fifo")) for w in line.words]
         words = [str(ROOT / w) if w in FILES else w for w in words]
-        fifo = Fifo(beside / "fifo") if any("fifo" in w for w in line.words) else None
+        fifo = Fifo(outside / "fifo") if any("fifo" in w for w in line.words) else None
         if fifo:
             fifo.start()
-        was = set(os.listdir(beside))
+        was = set(os.listdir(outside))
         env = {k: v for k, v in os.environ.items() if not k.startswith(("PLIMSOLL", "COLUMNS", "NO_COLOR"))}
         env |= {"TMPDIR": str(inside), "HOME": str(inside), "LC_ALL": "C.UTF-8"}
         try:
@@ -206,7 +206,7 @@ def run_line(program, line, seconds):
             status, out, err = None, e.stdout or b"", e.stderr or b""
         if fifo:
             fifo.end()
-        left = os.listdir(inside) + sorted(set(os.listdir(beside)) - was)
+        left = os.listdir(inside) + sorted(set(os.listdir(outside)) - was)
         for path in left:
             if (inside / path).is_dir():
                 shutil.rmtree(inside / path)

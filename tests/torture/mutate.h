@@ -55,7 +55,7 @@ uint32_t torture_below(torture_random *r, uint32_t n); /* 0 .. n - 1; n > 0 */
 bool torture_once_in(torture_random *r, uint32_t n);
 uint64_t torture_hash(const uint8_t *p, size_t n);
 
-/* What corpora have in short, in full: a recording of which only the beginnings of chunks are
+/* What corpora have in short, in full: a recording with only the beginnings of chunks
  * there.  For free(). */
 torture_bytes torture_complete(torture_format f, torture_bytes seed);
 /* Mutant `number` of a seed, for free(); `others` are those that lend pieces. */

@@ -47,7 +47,7 @@ typedef enum tree_form {
     TREE_U32_BE,
     TREE_U64_BE,
     TREE_CHUNK, /* no length: filled up with zeros to a multiple of 64 KiB */
-    TREE_ALIGN  /* likewise up to where the file has a multiple of 32 bytes */
+    TREE_ALIGN  /* the same up to where the file has a multiple of 32 bytes */
 } tree_form;
 
 typedef struct tree_node {

@@ -123,7 +123,7 @@ static const plim_style plain = PLIM_STYLE_INIT;
 
 /* ---- settings ------------------------------------------------------------------------ */
 
-/* "key=value;key=value", one of which a case has. */
+/* "key=value;key=value": a case has one of them. */
 static const char *const plans[] = {
     "",
     "",
@@ -197,7 +197,7 @@ static void print_tape(session *s, const plim_model *m, bool json)
     check_output(s, what, st, &err, &out, json ? contract_json_lines : contract_text);
 }
 
-enum { SMALL = 1000 }; /* ops that a step runs, of which many variants can be tried */
+enum { SMALL = 1000 }; /* ops that a step runs, if many variants of it are to be tried */
 
 /* How many batches a step runs through the graph.  Settings as used have it: a file of arguments
  * may say it. */
@@ -310,7 +310,7 @@ static void read_driver(session *s)
     plim_driver_free(r);
 }
 
-/* Beside a run that takes next to no time: it is the other side that matters. */
+/* Against a run that takes next to no time: it is the other side that matters. */
 static void read_log(session *s)
 {
     plim_settings *infer = NULL;

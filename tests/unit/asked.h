@@ -21,7 +21,7 @@ plim_status asked_try(const char *model, const char *words, plim_estimate **out,
                       plim_err *err);
 /* As asked_try; the test fails if any call does. */
 plim_estimate *asked_estimate(const char *model, const char *words);
-/* Likewise, with settings owned by the test. */
+/* The same with settings owned by the test. */
 plim_estimate *asked_estimate_of(const char *model, const plim_settings *s);
 
 struct plim_step_info; /* step/step.h */

@@ -28,7 +28,7 @@ extern const size_t n_scenarios;
 extern const scenario families[];
 extern const size_t n_families;
 
-/* The scenario from its beginning, of which the n-th allocation fails; 0: none.  The caller frees the
+/* The scenario from its beginning; its n-th allocation fails, 0: none.  The caller frees the
  * answer's arena. */
 void ask_scenario(const scenario *c, uint64_t n, answer *a);
 

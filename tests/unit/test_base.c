@@ -279,7 +279,7 @@ static void test_grow(void **state)
         items[n++] = i;
         if (i % 4)
             continue;
-        CHECK("room beside it", PLIM_GROW_ROOM(&a, more, n_more, cap_more));
+        CHECK("room next to it", PLIM_GROW_ROOM(&a, more, n_more, cap_more));
         more[n_more++] = ~i;
     }
     for (uint64_t i = 0; i < N; i++)
@@ -471,11 +471,11 @@ static void count_up(void *ud)
 static void test_task(void **state)
 {
     (void)state;
-    for (int beside = 0; beside < 2; beside++) {
+    for (int apart = 0; apart < 2; apart++) {
         plim_task t[3];
         int n[3] = {0};
         for (int i = 0; i < 3; i++)
-            plim_task_start(&t[i], count_up, &n[i], beside);
+            plim_task_start(&t[i], count_up, &n[i], apart);
         for (int i = 0; i < 3; i++) {
             plim_task_wait(&t[i]);
             plim_task_wait(&t[i]); /* harmless */

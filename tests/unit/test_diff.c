@@ -1,4 +1,4 @@
-/* test_diff.c -- the alignment of two tapes beside a slow one, and what is made of it. */
+/* test_diff.c -- the alignment of two tapes against a slow one, and what is made of it. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -20,7 +20,7 @@ static void test_bytes(void **state)
         {"1.005 rounds up", 1005, "1005 B", "1.01 KB"},
         {"a GiB", 1ull << 30, "1.00 GiB", "1.07 GB"},
         {"rounding carries into the next unit", (1ull << 30) - 1, "1.00 GiB", "1.07 GB"},
-        {"likewise with 1000", 999999999, "953.67 MiB", "1.00 GB"},
+        {"the same with 1000", 999999999, "953.67 MiB", "1.00 GB"},
         {"an A100 as its driver tells", 42474471424ull, "39.56 GiB", "42.47 GB"},
         {"a big unit", 1ull << 50, "1.00 PiB", "1.13 PB"},
         {"the largest number", UINT64_MAX, "16.00 EiB", "18.45 EB"},

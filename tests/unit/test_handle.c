@@ -331,7 +331,7 @@ static void test_null(void **state)
     plim_model_free(m);
 }
 
-/* NULL settings are the same as settings of which none is set. */
+/* NULL settings are the same as settings with nothing set. */
 static void test_no_settings(void **state)
 {
     (void)state;
@@ -485,7 +485,7 @@ static void test_style(void **state)
     st.width = 60;
     assert_int_equal(plim_estimate_print(e, PLIM_TEXT, &st, put_buf, &c, NULL), PLIM_OK);
     assert_string_equal(plim_buf_str(&b).p, plim_buf_str(&c).p);
-    /* likewise for a program built later */
+    /* the same for a program built later */
     struct {
         plim_style st;
         uint64_t later[4];

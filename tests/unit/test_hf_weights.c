@@ -1,4 +1,4 @@
-/* test_hf_weights.c -- weights beside a config.json, under the names in published files.  The
+/* test_hf_weights.c -- weights next to a config.json, under the names in published files.  The
  * stored tensors are the class's own, or, where save_pretrained renames them, those of
  * tests/golden/hf/stored.txt; then a case renames, drops and adds.  Counts were compared with
  * what from_pretrained reports as missing, unexpected and mismatched for the same files. */
@@ -71,7 +71,7 @@ static plim_status list(plim_inventory *v, plim_arena *a, plim_str config, const
     return st;
 }
 
-/* The notes on the config with those weights beside it.  Then again, with each of the last
+/* The notes on the config with those weights next to it.  Then again, with each of the last
  * allocations failing: those of the comparison. */
 static void compare(plim_inventory *v, plim_arena *a, plim_str config, const plim_inventory *w)
 {

@@ -342,7 +342,7 @@ static void test_fused_positions(void **state)
 
 /* ---- BERT and T5 ---------------------------------------------------------------------------- */
 
-/* Of BERT, h features beside formula(): two types, the LM head's layer, norm and bias, the pooler, two classes. */
+/* Of BERT, h features in addition to formula(): two types, the LM head's layer, norm and bias, the pooler, two classes. */
 static void test_bert(void **state)
 {
     (void)state;
@@ -358,7 +358,7 @@ static void test_bert(void **state)
     assert_int_equal(sum, gpt + LM_HEAD + PAIRS + 128 * H);
 }
 
-/* Of T5, beside an encoder and a decoder: cross attention with its norm, a second last norm, a bias of the head. */
+/* Of T5, besides an encoder and a decoder: cross attention with its norm, a second last norm, a bias of the head. */
 static void test_t5(void **state)
 {
     (void)state;
@@ -433,7 +433,7 @@ static void test_experts(void **state)
     plim_arena_free(&a);
 }
 
-/* Beside the experts: an MLP that all tokens go through, and its gate; a bias of the router is no parameter. */
+/* Besides the experts: an MLP that all tokens go through, and its gate; a bias of the router is no parameter. */
 static void test_shared(void **state)
 {
     (void)state;
@@ -591,7 +591,8 @@ static void test_contexts(void **state)
         {SMALL "--bf16 --attention-backend unfused", 2, 0, PLIM_EUNSUPPORTED,
          "FlashAttention"},
         {SMALL "--bf16 --cp-comm-type a2a", 2, 16, PLIM_OK, ""},
-        {SMALL "--bf16 --cp-comm-type a2a", 8, 0, PLIM_EUSAGE, "8 cards do not divide both the 4"},
+        {SMALL "--bf16 --cp-comm-type a2a", 8, 0, PLIM_EUSAGE,
+         "8 cards do not divide both the 4"},
         {SMALL "--bf16 --cp-comm-type all_gather", 2, 0, PLIM_EUNSUPPORTED,
          "p2p, a2a or a2a+p2p"},
         {SMALL "--bf16 --cp-comm-type p2p p2p", 2, 16, PLIM_OK, ""},

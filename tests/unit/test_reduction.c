@@ -1,4 +1,4 @@
-/* test_reduction.c -- what reductions take on a card beside their results, as PyTorch's CUDA code
+/* test_reduction.c -- what reductions take on a card besides their results, as PyTorch's CUDA code
  * requested it: tests/golden/cuda/reductions*.txt. */
 #include "machine/reduction.h"
 

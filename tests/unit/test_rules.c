@@ -69,7 +69,7 @@ typedef struct call {
     uint32_t n_args;
     int32_t rank; /* most tensors have this size */
     int64_t dim[PLIM_MAX_RANK];
-    int64_t last; /* likewise most matrices */
+    int64_t last; /* most matrices have this one, too */
 } call;
 
 static void change_strides(plim_meta *m)

@@ -110,7 +110,7 @@ static void test_other_version(void **state)
     }
 }
 
-/* The out-of-memory of the recording, beside the script that made it: blocks of 6 MiB, three
+/* The out-of-memory of the recording, by the script that made it: blocks of 6 MiB, three
  * in each segment of 20 MiB. */
 static void test_out_of_memory(void **state)
 {

@@ -354,7 +354,7 @@ static void test_workspace(void **state)
     }
 }
 
-/* What a Fourier transform takes beside its result: the copy of an input that does not lie as
+/* What a Fourier transform takes besides its result: the copy of an input that does not lie as
  * cuFFT reads it, the second buffer of more than one call, cuFFT's work area (as large as the
  * complex numbers; not known: from nothing to twice, or eight times that).
  * src: native/cuda/SpectralOps.cpp; docs/sources/workspaces.md 7 */

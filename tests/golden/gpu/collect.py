@@ -130,7 +130,7 @@ def end(line):
 
 
 def took(run):
-    """What run() has at its peak beside what it returns."""
+    """What run() has at its peak besides what it returns."""
     import torch
 
     torch.cuda.synchronize()

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Lays plimsoll's predictions beside what collect.py measured, as a table for docs/accuracy.md.
+"""Compares plimsoll's predictions with what collect.py measured, as a table for docs/accuracy.md.
 
     python3 tests/golden/gpu/compare.py [--program build/plimsoll] [--check] [--pretend PRETEND.jsonl] [FILE.jsonl...]
 
-Default: every FILE.jsonl beside it. --check prints where a prediction is worse than EXACT and WITHIN say, and fails then. The workspaces of cuDNN, the times of steps and the contexts have tables of their own. Those of a workspace need
+Default: every FILE.jsonl next to it. --check prints where a prediction is worse than EXACT and WITHIN say, and fails then. The workspaces of cuDNN, the times of steps and the contexts have tables of their own. Those of a workspace need
 PRETEND.jsonl, what `plimsoll run --gpu CARD -- python3 collect.py --suite workspace --out PRETEND.jsonl` wrote: the same convolutions
 with the workspaces of the rule.
 """

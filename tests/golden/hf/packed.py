@@ -4,7 +4,7 @@
     python3 tests/golden/hf/packed.py
 
 needs transformers, accelerate and bitsandbytes (no GPU: bitsandbytes packs on the CPU, modules of fp8 are made
-on the meta device) and writes packed.txt beside itself: for each case a line "CASE CONFIG", then one for
+on the meta device) and writes packed.txt next to itself: for each case a line "CASE CONFIG", then one for
 each tensor of its state dict, "NAME DTYPE SIZES".  Made with transformers 5.23.0, bitsandbytes 0.50.2, torch 2.13.0.
 test_hf_quant.c makes the same lists from the configurations.
 """
@@ -18,7 +18,7 @@ from transformers.integrations.finegrained_fp8 import replace_with_fp8_linear
 from transformers.utils.quantization_config import FineGrainedFP8Config
 
 HERE = pathlib.Path(__file__).resolve().parent
-# what bitsandbytes keeps beside the tensors that lie on the card: text, a version
+# what bitsandbytes keeps besides the tensors that lie on the card: text, a version
 NOT_LOADED = (".quant_state.bitsandbytes__nf4", ".quant_state.bitsandbytes__fp4", ".weight_format")
 
 LLAMA = {"model_type": "llama", "hidden_size": 192, "intermediate_size": 344, "num_attention_heads": 4, "num_key_value_heads": 2,

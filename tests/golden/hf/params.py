@@ -3,7 +3,7 @@
 
     python3 tests/golden/hf/params.py
 
-needs transformers (models are made on the meta device, nothing is allocated) and writes, beside itself,
+needs transformers (models are made on the meta device, nothing is allocated) and writes, next to itself,
 full/TYPE.json, the configuration with all its defaults, and params.txt, a line for each: parameters, tensors, and
 a hash of "NAME SIZES" of all of them in the order of named_parameters.  test_hf.c makes the same line from the
 configuration.

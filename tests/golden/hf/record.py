@@ -3,7 +3,7 @@
 
     python3 tests/golden/hf/record.py
 
-needs transformers and writes NAME.json beside itself for each of them: the config.json that save_pretrained
+needs transformers and writes NAME.json next to itself for each of them: the config.json that save_pretrained
 writes next to the weights of that model.  test_hf.c builds the model from it and compares, event by event, with
 tests/golden/differential/NAME.pt2, which was exported from the same configuration.
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The buffers of llama.cpp, beside what plimsoll serve predicts.
+"""The buffers of llama.cpp, compared with what plimsoll serve predicts.
 
     llamacpp.py PROGRAM                                 compares runs.txt and kept.txt with PROGRAM
     llamacpp.py PROGRAM record JUDGE CUDA_JUDGE [VERSION]   records what runs.txt lacks with judge.c, built against llama.cpp twice

@@ -4,7 +4,7 @@ SCRIPT is pretrain_gpt.py, which is the default, pretrain_bert.py or pretrain_t5
 
 The arguments have the names and defaults of Megatron-LM's.  In the place of what Transformer Engine or apex would give are
 PyTorch's fused AdamW, copies that are scaled in place, with sequence parallelism PyTorch's norms, which megatron-core's wrapper
-refuses, and for the router of experts a product of PyTorch beside a workspace.  On a pretend GPU no routes are computed: every expert is told that it has as many tokens.
+refuses, and for the router of experts a product of PyTorch and a workspace.  On a pretend GPU no routes are computed: every expert is told that it has as many tokens.
 """
 import argparse
 import copy
@@ -233,7 +233,7 @@ def make_bert(args, config, ends, vp_stage):
 
 
 def make_t5(args, config, ends, vp_stage):
-    """The norm behind a block is Transformer Engine's, of which this has the same tensors."""
+    """The norm after a block is Transformer Engine's; this has the same tensors."""
     blocks = [TransformerBlockSubmodules([layer] * args.num_layers, layer_norm=torch_norm.WrappedTorchNorm)
               for layer in (t5_spec.encoder_model_with_local_spec(), t5_spec.decoder_model_with_local_spec())]
     return T5Model(config, copy.deepcopy(config), *blocks, args.padded_vocab_size, args.max_position_embeddings, parallel_output=True,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records what the constructor and three steps of each optimizer ask CUDA's allocator for, for tests/unit/test_golden_optim.c.
 
-    PLIMSOLL=build/plimsoll CUDA_PYTHON=python3 tests/golden/optim/record.py                 (writes events.txt beside it)
+    PLIMSOLL=build/plimsoll CUDA_PYTHON=python3 tests/golden/optim/record.py                 (writes events.txt next to it)
     PLIMSOLL=build/plimsoll CUDA_PYTHON=/old/bin/python tests/golden/optim/record.py events-2.4.txt   (optimizers and clipping alone)
     PLIMSOLL=build/plimsoll CUDA_PYTHON=/old/bin/python tests/golden/optim/record.py events-2.9.txt muon   (of these one)
     PLIMSOLL=build/plimsoll CUDA_PYTHON=python3 tests/golden/optim/record.py events-bnb.txt     (those of bitsandbytes)

@@ -6,7 +6,7 @@ masks because of accelerate's hooks, of labels that are shifted before; the stra
 import os
 import sys
 
-import loop  # beside this file: how strategies wrap a model
+import loop  # next to this file: how strategies wrap a model
 import torch
 import torch.distributed as dist
 import transformers

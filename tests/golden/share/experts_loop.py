@@ -8,7 +8,7 @@ On a pretend GPU no routes are computed: every card is told that it sends, and g
 import os
 import sys
 
-import loop  # beside this file: how strategies wrap a model
+import loop  # next to this file: how strategies wrap a model
 import torch
 import torch.distributed as dist
 import transformers

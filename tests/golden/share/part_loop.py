@@ -60,7 +60,7 @@ def main(path, tp, dp, sequence, checkpoints, batch, tokens):
         for block in model.base_model.layers:
             fully_shard(block, mesh=mesh["dp"])
         fully_shard(model, mesh=mesh["dp"])
-    # its lists (foreach) do not take DTensors beside tensors
+    # its lists (foreach) do not mix DTensors with tensors
     optimizer = torch.optim.AdamW(model.parameters(), foreach=None if sequence else False)
     for _ in range(2):
         x = torch.randint(0, config.vocab_size, (int(batch), int(tokens)), device="cuda")

@@ -66,7 +66,7 @@ def main(path, cards, dp, tp, strategy, schedule, microbatches, checkpoints, bat
             for i, module in enumerate(modules)]
     schedule = SCHEDULES[schedule](mine if each else mine[0], microbatches,
                                    loss_fn=lambda logits, y: ForCausalLMLoss(logits, y, config.vocab_size))
-    # its lists (foreach) do not take DTensors beside tensors
+    # its lists (foreach) do not mix DTensors with tensors
     optimizer = loop.make_optimizer(name, modules if each else modules[0], mesh["dp"],
                                     **({"foreach": False} if tp > 1 else {}))
     for _ in range(2):

@@ -5,7 +5,7 @@
 
 Each trace is the profiler's, with profile_memory=True, of a CUDA build of PyTorch on plimsoll's
 stub CUDA libraries: its caching allocator is PyTorch's compiled code, only cudaMalloc and the
-driver are replaced.  peaks.txt has what torch.cuda.memory_stats() says beside it.  Of the
+driver are replaced.  peaks.txt has what torch.cuda.memory_stats() says then.  Of the
 functions of Python those of this script and of torch.nn are kept, and nothing else is changed,
 but that the JSON is written again without spaces; steps.pt.trace.json.gz is as it was written.
 

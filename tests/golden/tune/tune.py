@@ -38,7 +38,7 @@ LORA = {  # by model: texts of --lora; each with and without checkpoints
 }
 
 
-PEFT = {  # likewise, of --peft
+PEFT = {  # texts of --peft
     "llama": ["ia3", "ia3,targets=q_proj+down_proj,feedforward=q_proj", "loha", "loha,r=16,targets=all-linear", "lokr", "lokr,r=4,decompose_both,decompose_factor=8", "vera", "vera,r=16,targets=all-linear,dropout=0.1", "miss", "miss,r=24,targets=q_proj+down_proj", "miss,init=mini,mini_r=8", "miss,r=32,init=bat", "hira", "hira,targets=all-linear,dropout=0.1", "road", "road,variant=road_2", "road,variant=road_4,targets=all-linear,group_size=16", "prompt_tuning", "prompt_tuning,tokens=200", "p_tuning", "p_tuning,tokens=100,hidden=2048"],
     "qwen2": ["ia3", "loha,r=4", "lokr,r=16", "vera", "miss", "miss,r=32,init=bat", "hira,r=8", "road", "prompt_tuning,tokens=8"],
     "gpt2": ["ia3", "vera,r=8", "hira", "prompt_tuning,tokens=100", "p_tuning,tokens=30"],
@@ -49,7 +49,7 @@ PEFT = {  # likewise, of --peft
 }
 
 
-FREEZE = {  # likewise, of --freeze
+FREEZE = {  # texts of --freeze
     "llama": ["model.embed_tokens", "model.embed_tokens,model.layers.0", "**,!lm_head", "**.mlp", "**norm.weight"],
     "gpt2": ["transformer.wte,transformer.h.0", "**,!transformer.h.1.mlp.*", "**.bias"],
     "qwen2": ["**,!**.bias"],
@@ -59,10 +59,10 @@ FREEZE = {  # likewise, of --freeze
 }
 
 
-OPTIMIZER = {name: ["muon_adamw"] for name in ("llama", "gpt2", "qwen2", "opt", "mixtral", "tinyllama")}  # likewise
+OPTIMIZER = {name: ["muon_adamw"] for name in ("llama", "gpt2", "qwen2", "opt", "mixtral", "tinyllama")}  # texts of --optimizer
 
 
-QUANT = {  # likewise, of --quant
+QUANT = {  # texts of --quant
     "llama": ["nf4", "nf4,double", "fp4", "nf4,compute=fp32", "nf4,compute=fp16", "nf4,prepare", "nf4,double,prepare", "int8", "int8,prepare"],
     "mistral": ["nf4", "nf4,double", "int8"],
     "qwen2": ["nf4", "nf4,double", "nf4,compute=fp32", "nf4,double,prepare", "int8"],

@@ -4,11 +4,11 @@
     python3 tests/golden/zoo/record.py
 
 needs torch and torchvision (no GPU, no weights: everything is on the meta
-device) and writes, beside itself:
+device) and writes, next to itself:
 
   nodes.txt    every node of every model's export in train mode, as 16 bits of
                a hash a node and 64 of the whole, and the state dict's names
-               and shapes likewise; small models are written out in full
+               and shapes, too; small models are written out in full
   layers.txt   leaf module by leaf module: type, output shape, parameters, MACs
   torchvision.txt   parameters and GFLOPS as torchvision publishes them with its
                weights (one multiply-accumulate counted as one)

@@ -27,7 +27,7 @@ kept = nms(boxes.cuda(), scores.cuda(), 0.5)
 assert kept.tolist() == nms(boxes, scores, 0.5).tolist() == [1, 2, 4], kept
 assert nms(boxes[:0].cuda(), scores[:0].cuda(), 0.5).shape == (0,)
 
-# boxes of which nothing is known: all, by default; a bit for each pair is its largest tensor
+# boxes with unknown values: all, by default; a bit for each pair is its largest tensor
 n = 9000
 boxes, scores = torch.rand(n, 4, device="cuda"), torch.rand(n, device="cuda")
 torch.cuda.reset_peak_memory_stats()
