@@ -21,7 +21,7 @@ static int diff_run(plim_args *a)
 const plim_cmd plim_cmd_diff = {
     .name = "diff",
     .usage = "A B",
-    .doc = "set a prediction and a recording side by side",
+    .doc = "compare a prediction with a recording",
     .about =
         "Each of A and B is a model, with the settings given, or what was recorded: a tape, "
         "a memory snapshot of PyTorch, or the log of a program that printed its figures. "

@@ -222,7 +222,7 @@ static void reap_processes(process_set *s)
             if (code && !s->code)
                 s->code = code;
             if (code && s->p->together && s->step == END_NOT)
-                begin_step(s, END_SOON); /* the others may wait for it for ever */
+                begin_step(s, END_SOON); /* the others may wait for it forever */
         }
 }
 

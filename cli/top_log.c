@@ -90,7 +90,7 @@ struct plim_top_log {
     plim_memory memory; /* this struct is in it, too */
     sqlite3 *db;
     const char *path;
-    int64_t keep_ms, pruned_ms; /* keep_ms 0: for ever */
+    int64_t keep_ms, pruned_ms; /* keep_ms 0: forever */
     int64_t session;            /* 0: before the first reading */
     uint64_t steps;             /* that what is done with this reading may still take */
     int64_t *seen, *before;     /* the processes of this reading and of the last one, by id */

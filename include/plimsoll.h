@@ -606,7 +606,7 @@ PLIM_API void plim_times_free(plim_times *t);
 /* ======================================================================== */
 
 typedef enum plim_item_kind {
-    PLIM_ITEM_PARAMETER = 0, /* also a weight whose kind the file does not tell */
+    PLIM_ITEM_PARAMETER = 0, /* also a weight whose kind the file does not give */
     PLIM_ITEM_BUFFER = 1,
     PLIM_ITEM_CONSTANT = 2,
     PLIM_ITEM_OPTIMIZER_STATE = 3,
@@ -1424,7 +1424,7 @@ typedef struct plim_diff {
 /* clang-format on */
 /* end of figures */
 
-/* Sets two runs side by side.  Each of them is a model with the settings `s`, or what a file
+/* Compares two runs.  Each of them is a model with the settings `s`, or what a file
  * recorded: a tape, a memory snapshot of PyTorch, or the log of a program that printed how
  * much memory it had, as its content tells.  `a` is the name of a model or
  * of a file, as in plim_model_open; if model_a is not NULL, it is that model, and `a` is what

@@ -199,7 +199,7 @@ def replay(tape: Union[str, "os.PathLike[str]", _results.Tape], *, gpu: Optional
 def diff(a: Any, b: Any, *, batch: Optional[int] = None, optimizer: Any = None, gpu: Optional[str] = None,
          within: Union[str, int, None] = None, progress: Optional[Progress] = None,
          **settings: Any) -> _results.Difference:
-    """Sets two runs side by side: each a model, which runs with the settings, or what was recorded, a tape or a
+    """Compares two runs: each a model, which runs with the settings, or what was recorded, a tape or a
     memory snapshot of PyTorch, from a file, or a tape as plimsoll.tape returns it.
 
     `within` is what the peaks may differ by: a size, or a share of that of `a` such as "5%".

@@ -13,7 +13,7 @@ class Status:
 class Error(Exception):
     """What the library reports: its message, code and place.
 
-    Each status has a class of its own, which is also the class of Python's that a caller would
+    Each status has a class of its own, which also derives from the Python exception that a caller would
     expect: a UsageError is a ValueError, a MissingFileError is a FileNotFoundError.
     """
 
@@ -60,7 +60,7 @@ class RangeError(Error, OverflowError):
 
 
 class NoMemoryError(Error, MemoryError):
-    """The machine has not enough memory for plimsoll's own tables."""
+    """The machine does not have enough memory for plimsoll's own tables."""
 
     code = Status.ENOMEM
 

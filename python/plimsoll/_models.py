@@ -15,7 +15,7 @@ from ._library import Handle, encoded
 class Model:
     """An open model, which may be asked as often as you like, from many threads at once.
 
-    Every function takes one in the place of a name: a file is then read only once.
+    Every function takes one instead of a name: a file is then read only once.
     """
 
     def __init__(self, model: Any, *example_inputs: Any, example_kwargs: Optional[Mapping[str, Any]] = None,

@@ -17,7 +17,7 @@ plim_status plim_bytes_ahead(plim_bytes b, uint64_t *there, uint64_t at, uint64_
 
 /* ---- a text, in parts ------------------------------------------------------- */
 
-/* A regular file has as many bytes as it had when it was opened, or more; what is none may go on for ever. */
+/* A regular file has as many bytes as it had when it was opened, or more; what is none may go on forever. */
 static plim_status check_total(const plim_os_file *f, uint64_t total, bool last, plim_err *err)
 {
     const uint64_t most = UINT64_C(1) << 34;

@@ -25,7 +25,7 @@ uint64_t plim_os_memory(void);
 
 typedef struct plim_os_file {
     int fd;
-    uint64_t n; /* bytes that it has; UINT64_MAX: it is not a regular file, or does not tell */
+    uint64_t n; /* bytes that it has; UINT64_MAX: it is not a regular file, or does not say */
     const char *path;
 } plim_os_file;
 

@@ -51,7 +51,7 @@ typedef struct plim_binding {
     bool labels_are_inputs;    /* the tokens are passed as labels, too */
     bool positions_are_inputs; /* position_ids are passed */
     bool padded;               /* an attention_mask is passed, in which some are 0 */
-    bool packed;               /* position_ids are passed, which begin anew within a row */
+    bool packed;               /* position_ids are passed, which start again within a row */
     plim_rank_part part;       /* what this rank has */
     plim_str packing;          /* a quantization_config for a model that has none; "": none */
 } plim_binding;

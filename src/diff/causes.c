@@ -31,7 +31,7 @@ static bool is_kind(const plim_diff_tape *s, uint32_t id, plim_category c)
     return s->told && s->tape->storages[id].category == c;
 }
 
-/* The number of steps that a side has; 0: it does not tell. */
+/* The number of steps that a side has; 0: it does not say. */
 static int64_t count_steps(const plim_diff_tape *s)
 {
     return s->tape->n_marks ? (int64_t)s->tape->marks[s->tape->n_marks - 1].step + 1 : 0;
@@ -189,7 +189,7 @@ static uint64_t *list_parameters(const plim_diff_tape *s, plim_arena *a, uint32_
     return *n ? list : NULL;
 }
 
-/* Storages of x, which does not tell what they are: as large as parameters, never freed. */
+/* Storages of x, which does not say what they are: as large as parameters, never freed. */
 static tally tally_like_parameters(view *v)
 {
     plim_arena scratch = PLIM_ARENA_INIT;

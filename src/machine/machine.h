@@ -148,7 +148,7 @@ plim_t plim_m_scratch_range(plim_machine *m, uint64_t low, uint64_t usual, uint6
 plim_t plim_m_scratch_about(plim_machine *m, uint64_t bytes);
 /* The same where the size follows from the number of multiprocessors, and is as certain. */
 plim_t plim_m_scratch_by_sms(plim_machine *m, uint64_t bytes);
-/* A tensor that a library makes at its first use, for this key and meta, and keeps for ever: borrowed. */
+/* A tensor that a library makes at its first use, for this key and meta, and keeps forever: borrowed. */
 plim_t plim_m_kept(plim_machine *m, plim_str key, const plim_meta *meta);
 /* Holds t, as an attribute of that name of some Python object does, until another one takes its place. */
 void plim_m_set_attribute(plim_machine *m, plim_str name, plim_t t);

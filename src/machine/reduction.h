@@ -4,7 +4,7 @@
 
 #include "machine/machine.h"
 
-/* What a thread hands on to the next: a partial result. */
+/* What a thread passes on to the next: a partial result. */
 typedef enum plim_partial {
     PLIM_PARTIAL_SUM,     /* a number of the accumulator's dtype */
     PLIM_PARTIAL_EXTREME, /* one of the input's: amax, amin */

@@ -2,7 +2,7 @@
  * and what they say about the cause.
  *
  * The text is somebody's log: wrapped, coloured, prefixed, cut off, with several
- * messages.  What a message does not tell stays unknown.  The simulated allocator
+ * messages.  What a message does not say stays unknown.  The simulated allocator
  * writes such messages too (alloc/alloc.h); it is not used here. */
 #ifndef PLIM_OOM_H
 #define PLIM_OOM_H

@@ -380,7 +380,7 @@ static plim_str say_foreign(const cause_case *c)
 static bool holds_nothing(const cause_case *c) { return !c->out->n_causes; }
 static plim_str say_nothing(const cause_case *c)
 {
-    return plim_arena_printf(c->arena, "The card is full; the message does not tell more.");
+    return plim_arena_printf(c->arena, "The card is full; the message says no more.");
 }
 
 /* In the order of their weight. */

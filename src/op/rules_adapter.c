@@ -29,7 +29,7 @@ static void hada_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_
     for (uint32_t pair = W1_A; pair < WEIGHTS; pair += 2) {
         uint32_t other = pair == W1_A ? W2_A : W1_A;
         plim_t next = weigh_gradient(m, scaled, w[other], w[other + 1]);
-        plim_m_drop(m, weighed); /* as the name is bound anew */
+        plim_m_drop(m, weighed); /* as the name is rebound */
         weighed = next;
         dx[pair] = turned_product(m, weighed, false, w[pair + 1], true);
         dx[pair + 1] = turned_product(m, w[pair], true, weighed, false);

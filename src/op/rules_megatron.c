@@ -33,7 +33,7 @@ static plim_t make_scattered(plim_machine *m, plim_t x, int64_t parts)
     return plim_m_empty(m, &out);
 }
 
-/* The whole sequence, of whose parts x is one: in a buffer that lives for ever, or for this moment. */
+/* The whole sequence, of whose parts x is one: in a buffer that is never freed, or for this moment. */
 static plim_t gather_input(plim_machine *m, plim_t x, int64_t parts, bool te)
 {
     plim_meta full = scale_first(plim_m_meta(m, x), parts, 1);
@@ -99,7 +99,7 @@ static void gather_backward(plim_machine *m, plim_gnode *n, const plim_t *g, pli
 static const plim_grad_fn gather_fn = {"_GatherFromSequenceParallelRegionBackward",
                                        gather_backward};
 
-/* gather_from_sequence_parallel_region, which may put it into the buffer that lives for ever */
+/* gather_from_sequence_parallel_region, which may put it into the buffer that is never freed */
 void plim_run_megatron_gather(plim_call *c)
 {
     plim_machine *m = c->m;
@@ -170,7 +170,7 @@ static plim_t weight_gradient(plim_machine *m, const plim_gnode *n, plim_t g, pl
 }
 
 /* Of the head, gradients of the weight may be put off until all micro-batches are through: of the first ones, so many.
- * What is gathered for them is in two buffers that live for ever. */
+ * What is gathered for them is in two buffers that are never freed. */
 static bool defer_weight(plim_machine *m, const plim_gnode *n, plim_t g)
 {
     enum { TENSORS = 2 }; /* of each */

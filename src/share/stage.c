@@ -3,7 +3,7 @@
  * The repeated blocks of the model are divided among the stages, as evenly as possible.  The first
  * stage also has what comes before them, the last what comes after.  What every block reads, such as
  * rotary positions, each stage computes for itself.  A stage's input is the tensor that the block
- * before its first one hands on.
+ * before its first one passes on.
  *
  * A rank that has several stages has copies of the values, nodes and calls of each, as each is a
  * module of its own.
@@ -289,7 +289,7 @@ static plim_status add_calls(cutting *c)
 
 /* ---- stages ------------------------------------------------------------------------------------ */
 
-/* What the stage hands on, or the model's outputs, which come first. */
+/* What the stage passes on, or the model's outputs, which come first. */
 static plim_status add_outputs(cutting *c, plim_chunk *chunk)
 {
     plim_graph *g = c->g;

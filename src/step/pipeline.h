@@ -36,7 +36,7 @@ static inline bool plim_stage_receives(const plim_stage *s)
     return s->chunk->received != PLIM_NONE;
 }
 
-/* What a stage hands on is in the type in which its modules compute: a new tensor like the value. */
+/* What a stage passes on is in the type in which its modules compute: a new tensor like the value. */
 plim_t plim_stage_buffer(plim_run *r, uint32_t value);
 /* The forward pass of a flight whose x[] is there: sets out, and loss. */
 void plim_stage_forward(plim_run *r, const plim_stage *s, uint32_t k);

@@ -4,7 +4,7 @@
  *     forward_backward_pipelining_with_interleaving(...)
  *
  * A micro-batch is loaded where it is used, and what is received is a new tensor.  What was sent is freed,
- * its place in the autograd graph stays.  Variables live until they are bound anew.
+ * its place in the autograd graph stays.  Variables live until they are rebound.
  * src: megatron-core 0.16 pipeline_parallel/schedules.py, p2p_communication.py */
 #include "op/rules.h"
 #include "step/pipeline.h"
@@ -47,7 +47,7 @@ static void pop_flight(plim_run *r, plim_flight *f, names *n)
     f->activation = f->out = f->sent = 0;
 }
 
-/* ---- what stages hand on ------------------------------------------------------------------------- */
+/* ---- what stages pass on ------------------------------------------------------------------------- */
 
 static void receive_activation(plim_run *r, const plim_stage *s, uint32_t k)
 {

@@ -2,7 +2,7 @@
 #include "op/rules.h"
 #include "step/pipeline.h"
 
-/* What a stage hands on is in the type in which its modules compute. */
+/* What a stage passes on is in the type in which its modules compute. */
 static plim_meta handed_meta(const plim_run *r, const plim_value *v)
 {
     plim_meta meta = plim_step_meta(r->s->dtype, &v->meta);

@@ -164,7 +164,7 @@ static void run_gpipe(plim_run *r)
         run_backward(r, s, k);
 }
 
-/* The last forward pass but one of the warm-up is sent by itself, and its name is bound anew once all
+/* The last forward pass but one of the warm-up is sent by itself, and its name is rebound once all
  * forward passes have run; others are sent together with what is received. */
 static void run_1f1b(plim_run *r)
 {

@@ -322,7 +322,7 @@ static plim_status keep_memory(reader *t, const event *e, plim_err *err)
     if (!m.oom && !(seen >> ARG_ADDR & 1))
         return plim_fail(err, PLIM_EUNSUPPORTED, e->at,
                          "the memory event at byte %" PRIu64
-                         " has no address, as in PyTorch 1.8: nothing tells its frees",
+                         " has no address, as in PyTorch 1.8: its frees cannot be matched",
                          e->at);
     if (!read_time(e->ts, &m.ts))
         return plim_fail(err, PLIM_EFORMAT, e->at,

@@ -53,7 +53,7 @@ static uint32_t scale_by(plim_nn *n, uint32_t x, double by)
 
 /* DoraLinearLayer.forward: to the result `result` it adds
  *     (magnitude / norm - 1) * result + magnitude / norm * lora_B(lora_A(x)) * scaling
- * with the norm of the rows of the adapted weight, which is made anew each time. */
+ * with the norm of the rows of the adapted weight, which is made again each time. */
 static uint32_t call_dora(plim_adapting *ad, const uint32_t *w, uint32_t x, uint32_t result,
                           double by)
 {

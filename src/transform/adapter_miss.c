@@ -4,7 +4,7 @@
  *     result = result + dropout(x.to(fp32)).reshape(*, in / r, r).sum(dim=-2) @ miss
  *     return result.to(its dtype before)
  *
- * "mini" repeats a narrow matrix; "bat" makes the whole weight anew in place of calling the module.
+ * "mini" repeats a narrow matrix; "bat" makes the whole weight again instead of calling the module.
  *
  * src: peft 0.21 tuners/miss/layer.py */
 #include "transform/adapter.h"

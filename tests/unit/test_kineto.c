@@ -184,7 +184,7 @@ static void test_refused(void **state)
         const char *name, *message;
     } rows[] = {
         {"torch_1_8.json", "the memory event at byte 110 has no address, as in PyTorch 1.8: "
-                           "nothing tells its frees"},
+                           "its frees cannot be matched"},
         {"bare_list.json", "none of the 1 events of the trace is about memory: "
                            "torch.profiler.profile records it with profile_memory=True"},
         {"other.json", "JSON, but not a trace of torch.profiler: it has no 'traceEvents'"},

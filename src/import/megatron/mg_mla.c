@@ -16,7 +16,7 @@ typedef struct latent {
     uint32_t freqs; /* of positions */
 } latent;
 
-/* Every module has its own; what it computes of a length is kept.  The fused kernel makes cosines anew for its type. */
+/* Every module has its own; what it computes of a length is kept.  The fused kernel makes cosines again for its type. */
 static void add_positions(latent *a)
 {
     plim_nn *n = &a->b->n;

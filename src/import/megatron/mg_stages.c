@@ -19,7 +19,7 @@ const plim_mg_model *plim_mg_named(plim_bytes b)
     return first < PLIM_COUNT(models) ? models[first] : NULL;
 }
 
-/* Scores, and sequences that are gathered, have a place that lives for ever. */
+/* Scores, and sequences that are gathered, have a place that is never freed. */
 static void add_buffer(plim_mg *b)
 {
     int64_t seq = PLIM_MAX(b->seq, b->c.decoder_seq),

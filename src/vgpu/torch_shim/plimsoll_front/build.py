@@ -104,7 +104,7 @@ def load_library(run, root, version, what=SHIM, mode=ctypes.DEFAULT_MODE):
 
 
 def load_made(library, path, mode, why):
-    """It is built anew if it does not load."""
+    """It is built again if it does not load."""
     with contextlib.suppress(OSError):
         return ctypes.CDLL(path, mode=mode)
     try:

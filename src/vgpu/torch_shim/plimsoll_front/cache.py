@@ -174,7 +174,7 @@ def is_whole(path):
 
 
 def keep(made, path):
-    """Moves what was made to its place, the digest last: without it the library is built anew."""
+    """Moves what was made to its place, the digest last: without it the library is built again."""
     os.chmod(made, 0o600)  # whatever the umask was
     with open(made, "rb") as f:
         line = digest_line(path, f.read())

@@ -176,7 +176,7 @@ class Ending:
 
     def leave(self, status):
         """Ends the script from another thread."""
-        self.story.finish()  # first: the script's thread may be about to write, for ever
+        self.story.finish()  # first: the script's thread may be about to write, forever
         flush_output()
         os._exit(status)
 

@@ -105,7 +105,7 @@ class Story:
             if p is None or self.known(p):
                 continue
             name = ".".join(filter(None, (self.names.get(id(module)), name)))
-            if isinstance(p, self.torch.nn.Parameter):  # else a view, made anew each time
+            if isinstance(p, self.torch.nn.Parameter):  # else a view, made again each time
                 self.parameter_names[id(p)] = name
                 self.label_parameter(p)
                 if p.requires_grad:  # its gradient is there for a moment only

@@ -212,20 +212,20 @@ class Objects:
 
         def broadcast_object_list(object_list, *args, **kwargs):
             if None in object_list:
-                note("broadcast_object_list kept None: the rank that sends is not there")
+                note("broadcast_object_list kept None: the sending rank does not run")
 
         def scatter_object_list(scatter_object_output_list, scatter_object_input_list=None,
                                 *args, group=None, **kwargs):
             if scatter_object_input_list:
                 scatter_object_output_list[0] = scatter_object_input_list[c10d.get_rank(group)]
             else:
-                note("scatter_object_list gave nothing: the rank that sends is not there")
+                note("scatter_object_list gave nothing: the sending rank does not run")
 
         def send_object_list(*args, **kwargs):
             pass
 
         def recv_object_list(object_list, *args, **kwargs):
-            note("recv_object_list received nothing: the rank that sends is not there "
+            note("recv_object_list received nothing: the sending rank does not run "
                  "(--rank all starts it)")
             return 0
 
