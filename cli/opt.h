@@ -1,4 +1,4 @@
-/* opt.h -- the options of all commands.  Some are settings of the library, which tells
+/* opt.h -- the options of all commands.  Some are settings of the library, which says
  * which commands take them (plim_setting_at); the others are a table in opt.c.
  *
  * --name VALUE and --name=VALUE are equivalent; options and operands may be

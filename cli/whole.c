@@ -73,7 +73,7 @@ bool plim_whole_open(plim_whole *w, const char *path)
     return w->file;
 }
 
-/* An errno, or 0.  A network's file system tells of a full disk when the file is synced. */
+/* An errno, or 0.  A network's file system reports a full disk when the file is synced. */
 static int put_in_place(const plim_whole *w)
 {
     bool good = !fflush(w->file);

@@ -747,7 +747,7 @@ def _kinds(ledger: _Ledger, requested: int) -> Dict[str, Tuple[int, int]]:
 
 
 def summary(device: Union[torch.device, str, int, None] = None) -> Summary:
-    """What torch.cuda.memory_summary tells, for reading: what is allocated, reserved and free, and for what.
+    """What torch.cuda.memory_summary says, for reading: what is allocated, reserved and free, and for what.
 
     The current GPU, real or pretended, or the CPU where there is none.
     """

@@ -104,7 +104,7 @@ static plim_status read_side(work *w, side_run *r)
     return st;
 }
 
-/* A log tells peaks, but not what they consist of. */
+/* A log gives peaks, but not what they consist of. */
 static void take_log(side_run *r)
 {
     const plim_log_figure *f = r->log.figure;

@@ -1,4 +1,4 @@
-/* facts.h -- what the runs that a search has made tell of other cards.
+/* facts.h -- what the runs of a search say about other cards.
  *
  * What a program requests at one size may depend on the architecture of the card and on the number of its
  * SMs, where a rule asked for them, but not on its memory.  So a run tells of other rooms, too: it fails in

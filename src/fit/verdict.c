@@ -169,7 +169,7 @@ static plim_status search_needed(size_run *r, uint64_t hi)
 }
 
 /* The same where `known` is enough for another size: what is less than that, if it is enough;
- * one simulation tells in most cases that it is not. */
+ * one simulation shows in most cases that it is not. */
 static plim_status search_below(size_run *r, uint64_t known)
 {
     plim_status st = PLIM_OK;

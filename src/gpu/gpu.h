@@ -1,7 +1,7 @@
-/* gpu.h -- the cards, as data: gpus.def, one row per device.
+/* gpu.h -- the cards, as data: gpus.def, one row per card.
  *
- * A device is what a framework sees as one: half of a dual-chip card, one memory option of a
- * laptop chip.  A number of 0 means unknown; it is never a measurement. */
+ * A card is what a framework sees as one device: half of a dual-chip card, one memory option
+ * of a laptop chip.  A number of 0 means unknown; it is never a measurement. */
 #ifndef PLIM_GPU_H
 #define PLIM_GPU_H
 
@@ -59,7 +59,7 @@ plim_status plim_gpu_list(plim_arena *a, const char *names, const plim_gpu ***ou
 /* A card known only by its memory size. */
 plim_status plim_gpu_generic(plim_arena *a, uint64_t bytes, plim_gpu *out, plim_err *err);
 
-/* What the CUDA runtime tells of an architecture: its limits are those of the compute
+/* What the CUDA runtime reports of an architecture: its limits are those of the compute
  * capability.  l2 is that of the largest card of the architecture: an upper bound. */
 typedef struct plim_gpu_limits {
     int cc;

@@ -1,7 +1,7 @@
 /* share.h -- training on several cards: what one rank of the job holds.
  *
- * A rank's tape is made by the machinery of one card.  Where the model is divided, its graph is
- * that of the part (axes.def); where it is not, a strategy hears of the step's events and makes
+ * A rank's tape is made by the machinery of one card.  If the model is divided, its graph is
+ * that of the part (axes.def); if not, a strategy hears of the step's events and makes
  * the requests of the library that it stands for (strategies.def).  A shard is a tensor of
  * another shape, a collective an op that reads and writes tensors which are there. */
 #ifndef PLIM_SHARE_H

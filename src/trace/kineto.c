@@ -349,7 +349,7 @@ static plim_status keep_memory(reader *t, const event *e, plim_err *err)
 
 /* ---- spans ------------------------------------------------------------------------ */
 
-/* What an event with a duration tells about those within it.  Functions of Python that are
+/* What an event with a duration says about those within it.  Functions of Python that are
  * built in tell nothing that the ops do not. */
 static span_kind classify_span(const event *e)
 {

@@ -1,8 +1,7 @@
 /* log.h -- what the logs of training programs say about GPU memory: the table of
  * torch.cuda.memory_summary, lines of Megatron-LM, DeepSpeed and others; the rows are in log.def.
  *
- * A log is a text of somebody: what no row knows is ignored, and what it does not tell is
- * unknown. */
+ * A log is any text: what no row knows is ignored, and what it does not say is unknown. */
 #ifndef PLIM_LOG_H
 #define PLIM_LOG_H
 

@@ -19,7 +19,7 @@
 
 /* ---- dicts ------------------------------------------------------------------ */
 
-/* The keys that matter.  The first group tells what a dict is. */
+/* The keys that matter.  The first group says what a dict is. */
 #define KEYS(X)                                                                               \
     X(action)                                                                                 \
     X(filename)                                                                               \

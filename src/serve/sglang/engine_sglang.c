@@ -314,7 +314,7 @@ static double usual_fraction(const plim_serve_question *q, const options *o, dou
     return PLIM_MAX(floor((card - reserved) / card * 1000 + 0.5) / 1000, 0);
 }
 
-/* nvidia-smi, which it asks, tells more memory than CUDA: 0.4 % on B200, 3 % on T4.
+/* nvidia-smi, which it asks, reports more memory than CUDA: 0.4 % on B200, 3 % on T4.
  * src: 46068 MiB of an L40S of 44.39 GiB (13023); docs/sources/cards.md */
 static double find_fraction(const plim_serve_question *q, const options *o, int bound)
 {

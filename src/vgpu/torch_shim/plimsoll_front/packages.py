@@ -70,7 +70,7 @@ class DeepSpeed:
 
 
 class DeepSpeedChecks:
-    """ZeRO-3 asks whether rank 0 has the same lists as this one: it is taken to have them, but what
+    """ZeRO-3 asks whether rank 0 has the same lists as this one: it is assumed to have them, but what
     it would send is not what this rank has where it receives."""
 
     before = None

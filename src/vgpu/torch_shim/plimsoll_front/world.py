@@ -3,7 +3,7 @@
 Three kinds of worlds:
 
 * one rank, by itself: the group has nobody else in it;
-* one rank of N, alone (`--world N --rank R`): the others are not there, and are taken to hold
+* one rank of N, alone (`--world N --rank R`): the others are not there, and are assumed to hold
   what this one holds;
 * N processes (`--rank all`, torchrun): each has a card of its own.  They find one another
   through PyTorch's store, and tensors on the CPU, so objects too, travel by gloo.
