@@ -15,8 +15,7 @@ typedef struct plim_memory {
 void *plim_memory_new(plim_memory *m, size_t bytes);
 /* A copy; NULL: there is no memory. */
 char *plim_memory_text(plim_memory *m, const char *text);
-/* Room in *list, which has room for *cap items, for at least `n`; false: there is no memory.
- * */
+/* Room for at least `n` items in *list, which has room for *cap; false: there is no memory. */
 bool plim_memory_grow(plim_memory *m, void **list, size_t *cap, size_t n, size_t item_bytes);
 void plim_memory_free(plim_memory *m);
 

@@ -252,8 +252,7 @@ static plim_status try_half(plim_fit_search *s, int64_t size, fit_bound bound, b
     return PLIM_OK;
 }
 
-/* The same; after some strides the guess was far off, and a try of half the size covers many.
- * */
+/* The same; after some strides the guess was far off, and a try of half the size covers many. */
 static plim_status try_far(plim_fit_search *s, int64_t size, fit_bound bound, int64_t stride,
                            bool *fits, bool *refused, plim_err *err)
 {

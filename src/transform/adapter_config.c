@@ -226,8 +226,7 @@ static void read_item(config *c, plim_str key, const plim_adapter_item *item)
         read_number(c, key, item);
 }
 
-/* Of a member that is not an item: one that asks for nothing, or for what is simulated anyway.
- * */
+/* Of a member that is no item: one that asks for nothing, or for what is simulated anyway. */
 static void check_value(config *c, plim_str key)
 {
     static const char nothing[] = "null false 0 0.0 {} [] none";
