@@ -38,9 +38,9 @@ enum { TABLES = sizeof tables / sizeof *tables, TABLE_MOST = 1024 };
 
 static bool has_wal(const char *path)
 {
-    char log[4096];
-    int n = snprintf(log, sizeof log, "%s-wal", path);
-    return n < 0 || (size_t)n >= sizeof log || !access(log, F_OK);
+    char wal[4096];
+    int n = snprintf(wal, sizeof wal, "%s-wal", path);
+    return n < 0 || (size_t)n >= sizeof wal || !access(wal, F_OK);
 }
 
 /* Is the file shorter than it says?  While somebody writes, a part of it is in FILE-wal.

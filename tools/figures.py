@@ -166,7 +166,7 @@ def lacking():
             if f.in_data and f.of and f.of not in OBJECTS:
                 yield f"{where} is made of '{f.of}', which is no object"
             if f.known and (f.struct, f.known) not in FLAGS:
-                yield f"{where} is known by '{f.known}', which is no flag of 'plim_{f.struct}'"
+                yield f"{where} is known by '{f.known}', which is not a flag of 'plim_{f.struct}'"
 
 
 def unit_of(f):

@@ -117,7 +117,7 @@ def check_mode(top):
 
 
 def check_streams(top):
-    """What is no file is written to where it is."""
+    """What is not a file is written to where it is."""
     os.chmod(top.place, 0o777)
     # never as root, who could replace what is in /dev
     other = {"preexec_fn": lambda: os.setuid(NOBODY)} if not os.geteuid() else {}
@@ -198,7 +198,7 @@ def check_log(top, victim):
     rows = sqlite3.connect(top.place / "a.db").execute("SELECT count(*) FROM sessions").fetchone()
     expect("a link of the user's own to a log is followed", (code, rows[0] > 0), (0, True))
     code, _, err = top.run("--log", "other.db", "--ticks", "1", "--interval", "0.1", before=f"ln -s {victim} other.db")
-    expect("a link to what is no log", (code, victim.read_text()), (3, OURS))
+    expect("a link to what is not a log", (code, victim.read_text()), (3, OURS))
     top.clear()
 
 

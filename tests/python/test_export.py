@@ -84,7 +84,7 @@ class Exports(unittest.TestCase):
         return export_module(module.train(), args, kwargs).settings.get("checkpoint")
 
     def test_checkpoints(self):
-        """Named as the setting names them; what is no module call gets a name of its own."""
+        """Named as the setting names them; what is not a module call gets a name of its own."""
         for how, want in (("each", "layers.*"), ("reentrant", "layers.*,reentrant"), ("some", "layers.1,layers.4"),
                           ("pairs", "checkpoint(0),checkpoint(1),checkpoint(2)"), ("function", "checkpoint(0)")):
             self.assertEqual(self.checkpoint(how), want)

@@ -162,7 +162,7 @@ def insistence(folder):
     for pid in filter(lives, members):
         os.kill(int(pid), signal.SIGKILL)
     shell.end("a shell that ends before the script", 143, "ended by SIGTERM")
-    err = other.end("a command that is no script", 143, reports=0)
+    err = other.end("a command that is not a script", 143, reports=0)
     check("it was killed", "'sh' did not end within 8 s of signal 15: it was killed" in err, err)
 
 
@@ -210,7 +210,7 @@ def reader(folder):
     script.process.stdout.close()
     script.process.stdout = None
     script.process.stderr.read()
-    check("a reader that leaves is no error", script.process.wait(60) == 0, script.process.returncode)
+    check("a reader that leaves is not an error", script.process.wait(60) == 0, script.process.returncode)
     left = [str(path) for path in pathlib.Path(script.tmp).glob("plimsoll*")]
     check("a reader that leaves: nothing is left behind", not left, left)
 

@@ -66,7 +66,7 @@ def check_usage():
 
 
 def check_files():
-    """A file that is opened is no standard stream."""
+    """A file that is opened is not a standard stream."""
     model = open("lenet5.tape", "rb").read()
     for closed in (">&-", "2>&-", "<&-", "<&- >&-", "<&- >&- 2>&-"):
         shell(f'"$PLIMSOLL" replay lenet5.tape {closed}')

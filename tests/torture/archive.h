@@ -14,7 +14,7 @@ typedef struct archive {
     uint32_t n;
 } archive;
 
-/* false: it is no archive that can be taken apart. */
+/* false: it is not an archive that can be taken apart. */
 bool archive_read(tree_arena *a, tree_span file, archive *out);
 /* Members are stored, not packed. */
 void archive_write(const archive *z, tree_buf *out);

@@ -2,7 +2,7 @@
 """bombs.py PROGRAM -- small files that take much, and all samples, with little memory.
 
 Writes files that took gigabytes or many seconds once, such as 663 bytes of ONNX with four nested loops, and
-reads each of them, and each file of tests/data, with `info`, and `estimate` or, what is no model, `replay`; and
+reads each of them, and each file of tests/data, with `info`, and `estimate` or, what is not a model, `replay`; and
 recordings with `diff`, too, compared with themselves:
 
  * every file under a limit of 512,000 KiB of address space, and the bombs in a control group of that size, as

@@ -217,7 +217,7 @@ const char *contract_error(plim_status st, const plim_err *err)
 {
     const char *end = memchr(err->msg, 0, sizeof err->msg);
     if (strcmp(plim_status_name(st), "unknown status") == 0)
-        return "is no status of the list";
+        return "is not a status of the list";
     if (err->code != st)
         return "is not the code of the error";
     if (!end)

@@ -508,7 +508,7 @@ static bool read_mutant(const seed *s, uint64_t number, const char *where)
     return read;
 }
 
-/* What a mutant leaves behind, once and again: what is set up once is no leak. */
+/* What a mutant leaves behind, once and again: what is set up once is not a leak. */
 static void check_rest(const seed *s, uint64_t number, const char *where, size_t heap, int fd)
 {
     if (next_descriptor() > fd)

@@ -129,7 +129,7 @@ static void test_arena(void **state)
     CHECK("aligned", (uintptr_t)first % 16 == 0 && (uintptr_t)second % 16 == 0);
     for (int i = 0; i < 15; i++)
         CHECK("zeroed", first[i] == 0);
-    CHECK("no item is no reason for NULL", plim_arena_new(&a, 0, 8) != NULL);
+    CHECK("no item is not a reason for NULL", plim_arena_new(&a, 0, 8) != NULL);
     CHECK("n * size wraps", plim_arena_new(&a, UINT64_MAX / 2, 4) == NULL);
     plim_limit_memory(64 << 20);
     CHECK("over the process's limit", plim_arena_new(&a, 5, 16 << 20) == NULL);
@@ -363,13 +363,13 @@ static void test_files(void **state)
     CHECK("no such file", plim_file_read(&b, "/no/such/file", &err) == PLIM_EIO);
     CHECK_STR("says which and why", err.msg,
               "cannot open '/no/such/file': No such file or directory");
-    CHECK("a folder is no file", plim_file_read(&b, "/", NULL) == PLIM_EIO);
+    CHECK("a folder is not a file", plim_file_read(&b, "/", NULL) == PLIM_EIO);
     plim_file_close(&b);
 
     char path[] = "plimsoll-test-XXXXXX";
     int fd = mkstemp(path);
     CHECK("a file of our own", fd >= 0);
-    CHECK("an empty file is no error", plim_file_read(&b, path, NULL) == PLIM_OK && b.n == 0);
+    CHECK("an empty file is not an error", plim_file_read(&b, path, NULL) == PLIM_OK && b.n == 0);
     plim_file_close(&b);
     CHECK("written", write(fd, "hello", 5) == 5);
     CHECK("mapped", plim_file_read(&b, path, NULL) == PLIM_OK && b.n == 5);

@@ -61,7 +61,7 @@ static void test_workspaces(void **state)
         {"nor backward", &a100, PLIM_CUDNN_GRAD_WEIGHT, PLIM_F32, 1, 14, 14, 0, TWICE1},
         {"1x1: 49 pixels are not rows of 16 bytes", &a100, PLIM_CUDNN_FORWARD, PLIM_F32, 1, 7,
          7, X / 4 + W1, 2 * (X / 4 + Y / 4 + W1)},
-        {"1x1 of stride 2 is no plain product", &a100, PLIM_CUDNN_FORWARD, PLIM_F32, 1, 14, 7,
+        {"1x1 of stride 2 is not a plain product", &a100, PLIM_CUDNN_FORWARD, PLIM_F32, 1, 14, 7,
          X + W1, 2 * (X + Y / 4 + W1)},
         {"16 bit: 196 pixels are not rows of 8", &a100, PLIM_CUDNN_FORWARD, PLIM_F16, 1, 14,
          14, (X + W1) / 2, TWICE1 / 2},

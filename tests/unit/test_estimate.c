@@ -271,7 +271,7 @@ static void test_refusals(void **state)
     }
 }
 
-/* err may be NULL, too, where what fails within is no error: vgg16 has no repeated blocks. */
+/* err may be NULL, too, where what fails within is not an error: vgg16 has no repeated blocks. */
 static void test_no_err(void **state)
 {
     (void)state;

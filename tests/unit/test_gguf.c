@@ -187,7 +187,7 @@ static void test_tensors(void **state)
          0,
          PLIM_EFORMAT,
          "'x' has rows of 48 elements, not a multiple of the 32 in a block of Q4_0"},
-        {"a scalar is no block",
+        {"a scalar is not a block",
          "x",
          0,
          {0},

@@ -30,7 +30,7 @@ static const struct {
     {"nested", "{\"a\":[{\"b\":[[]]},{}],\"c\":{}}", true},
     {"a key without a value", "{\"a\"}", false},
     {"a key without a colon", "{\"a\" 1}", false},
-    {"a key that is no string", "{1:1}", false},
+    {"a key that is not a string", "{1:1}", false},
     {"a comma before the brace", "{\"a\":1,}", false},
     {"the words", "[true,false,null]", true},
     {"part of a word", "[tru]", false},

@@ -433,7 +433,7 @@ static void test_experts(void **state)
     plim_arena_free(&a);
 }
 
-/* Besides the experts: an MLP that all tokens go through, and its gate; a bias of the router is no parameter. */
+/* Besides the experts: an MLP that all tokens go through, and its gate; a bias of the router is not a parameter. */
 static void test_shared(void **state)
 {
     (void)state;

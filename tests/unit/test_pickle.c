@@ -214,7 +214,7 @@ static const struct {
      "pickle pops a value or a mark from an empty stack at byte 1003"},
     {"no mark", BYTES("K\1t."), PLIM_EFORMAT,
      "pickle pops a value or a mark from an empty stack at byte 1002"},
-    {"a mark is no value", BYTES("(."), PLIM_EFORMAT,
+    {"a mark is not a value", BYTES("(."), PLIM_EFORMAT,
      "pickle pops a value or a mark from an empty stack at byte 1001"},
     {"an opcode that is none", BYTES("\xff."), PLIM_EFORMAT,
      "unknown pickle opcode 0xff at byte 1000"},

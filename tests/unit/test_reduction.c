@@ -41,7 +41,7 @@ static size_t find_op(const char *name)
     for (size_t i = 0; i < PLIM_COUNT(ops); i++)
         if (!strcmp(ops[i].name, name))
             return i;
-    fail_msg("'%s' is no reduction", name);
+    fail_msg("'%s' is not a reduction", name);
     return 0;
 }
 
@@ -89,7 +89,7 @@ static plim_meta read_spec(const char *spec)
         }
         return x;
     }
-    fail_msg("'%s' is no tensor", spec);
+    fail_msg("'%s' is not a tensor", spec);
     return (plim_meta){0};
 }
 

@@ -135,7 +135,7 @@ static void test_limits(void **state)
     m = plim_meta_make(PLIM_F32, 2, (int64_t[]){1ll << 40, 0});
     CHECK("none of them are none", plim_meta_numel(&m, &n) && n == 0);
     m = plim_meta_make(PLIM_F32, 1, (int64_t[]){-1});
-    CHECK("a negative size is no size", !plim_meta_numel(&m, &n));
+    CHECK("a negative size is not a size", !plim_meta_numel(&m, &n));
     m = plim_meta_make(PLIM_QUINT4X2, 1, (int64_t[]){5});
     CHECK("packed types round up to bytes", plim_meta_bytes(&m, &n) && n == 3);
     int64_t dim[] = {4, -1};

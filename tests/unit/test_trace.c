@@ -212,7 +212,7 @@ static void test_shared(void **state)
     CHECK("is read", plim_recording_read(&r, &a, b, NULL) == PLIM_OK);
     CHECK("two frames", r.n_frames == 2 && r.n_stacks == 2 && r.stacks[1].n == 2);
     for (uint32_t i = 0; i < r.n_actions; i++)
-        CHECK("a list of lists is no stack", r.actions[i].stack == (i < 4));
+        CHECK("a list of lists is not a stack", r.actions[i].stack == (i < 4));
     CHECK("blocks, too", r.blocks[0].stack == 1 && r.blocks[1].stack == 1);
     CHECK("at two addresses", r.blocks[1].addr == r.blocks[0].addr + MIB);
     plim_file_close(&b);

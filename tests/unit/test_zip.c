@@ -192,7 +192,7 @@ static void test_find(void **state)
     assert_true(plim_zip_find(&z, "er/data.pkl", &e));
     CHECK("with a folder", plim_str_is(e.name, "root/deep/er/data.pkl"));
     assert_true(plim_zip_find(&z, "root/version", &e));
-    CHECK("part of a name is no name", !plim_zip_find(&z, "ata.pkl", &e));
+    CHECK("part of a name is not a name", !plim_zip_find(&z, "ata.pkl", &e));
     CHECK("nor is a longer one", !plim_zip_find(&z, "x/root/version", &e));
 }
 
