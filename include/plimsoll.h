@@ -434,10 +434,10 @@ typedef struct plim_step_time {
     double low_ms; /* the lower end of the range; 0 if there is none: 'unknown' says why */
     double usual_ms; /* the usual time; 0 if there is none: 'unknown' says why */
     double high_ms; /* the upper end of the range; 0 if there is none: 'unknown' says why */
-    /* at the usual time (samples/s); 0: not known, as where the batch is not */
+    /* at the usual time (samples/s); 0: not known, for example if the batch is unknown */
     double samples_per_s;
     /* at the usual time: samples_per_s times the sequence length (tokens/s); 0: not known,
-     * as where a sample is no sequence */
+     * for example if samples are not sequences */
     double tokens_per_s;
     /* of the usual time, of ops that computation limits; this and the next two sum to 1
      * (share); 0 if there is none: 'unknown' says why */
@@ -1040,8 +1040,8 @@ typedef struct plim_serve_card {
     const char *gpu; /* the card's full name */
     uint64_t gpu_bytes; /* memory of the card */
     bool gpu_exact; /* a driver reported it; else it is estimated from the marketed size */
-    /* the format that the settings name; else the largest that surely fits, else that may,
-     * else the smallest; "own": that of the model */
+    /* the format that the settings name; else the largest that fits at the upper bounds,
+     * else one that may fit, else the smallest; "own": that of the model */
     const char *weights;
     plim_fits fits; /* as in an estimate */
     uint64_t device_low; /* sum of the parts on the card, at the lower bounds */
@@ -1313,8 +1313,7 @@ typedef struct plim_diff_side {
     const char *name; /* of the model or the file */
     /* "prediction", or the format of the file: "tape", "snapshot", "log" */
     const char *format;
-    /* of a log: who printed its figures, "Megatron-LM"; NULL: it is no log */
-    const char *source;
+    const char *source; /* of a log: who printed its figures, "Megatron-LM"; NULL: not a log */
     /* as used, with the defaults filled in; NULL: a recording */
     const plim_settings *settings;
     const char *gpu; /* the card's full name; NULL: not known */
@@ -1338,7 +1337,7 @@ typedef struct plim_diff_figure {
     const char *figure;
     uint64_t a; /* of side a; only if a_known */
     uint64_t b; /* of side b; only if b_known */
-    uint64_t within; /* of a log: so much is lost as its numbers are rounded; else 0 */
+    uint64_t within; /* rounding error of a log's numbers; else 0 */
     bool a_known; /* the side says it */
     bool b_known; /* the side says it */
 } plim_diff_figure;
@@ -1352,7 +1351,7 @@ typedef struct plim_diff_row {
     size_t size; /* of this struct */
     /* "layer1.0.conv1"; a line of a recording; empty: the model itself; NULL: not known */
     const char *name;
-    const char *category; /* "activation", or "unknown" if neither side tells */
+    const char *category; /* "activation", or "unknown" if neither side says */
     uint64_t a; /* requested by what is live at the peak of a */
     uint64_t b; /* requested by what is live at the peak of b */
     uint32_t a_tensors; /* live at the peak of a */
@@ -1393,12 +1392,12 @@ typedef struct plim_diff_cause {
 typedef struct plim_diff {
     size_t size; /* of this struct */
     uint64_t equal; /* equal in both (events); only if events_known */
-    uint64_t resized; /* of another size (events); only if events_known */
+    uint64_t resized; /* differ in size (events); only if events_known */
     uint64_t only_a; /* in a only (events); only if events_known */
     uint64_t only_b; /* in b only (events); only if events_known */
-    /* the first event of a that b has not, or not so; NULL: that side has ended */
+    /* the first event of a that b lacks or has differently; NULL: that side has ended */
     const plim_diff_event *first_a;
-    /* the first event of b that a has not, or not so; NULL: that side has ended */
+    /* the first event of b that a lacks or has differently; NULL: that side has ended */
     const plim_diff_event *first_b;
     /* of a: the last event before it, in both; NULL: nothing is equal before */
     const plim_diff_event *last;
@@ -1419,7 +1418,7 @@ typedef struct plim_diff {
     const plim_diff_cause *const *causes; /* that with the most bytes first */
     uint32_t n_causes;
     bool parts; /* they part somewhere */
-    bool events_known; /* no side is a log, of which only the figures are known */
+    bool events_known; /* neither side is a log, which has figures only */
 } plim_diff;
 /* clang-format on */
 /* end of figures */

@@ -116,10 +116,10 @@ class StepTime(Record):
     high_ms: Optional[float]
     """the upper end of the range; None if there is none: 'unknown' says why"""
     samples_per_s: Optional[float]
-    """at the usual time (samples/s); None: not known, as where the batch is not"""
+    """at the usual time (samples/s); None: not known, for example if the batch is unknown"""
     tokens_per_s: Optional[float]
-    """at the usual time: samples_per_s times the sequence length (tokens/s); None: not known, as where a sample is
-    no sequence"""
+    """at the usual time: samples_per_s times the sequence length (tokens/s); None: not known, for example if
+    samples are not sequences"""
     computation: Optional[float]
     """of the usual time, of ops that computation limits; this and the next two sum to 1 (share); None if there is
     none: 'unknown' says why"""
@@ -181,7 +181,7 @@ class CardRun(Record):
     needed_high: Optional[int]
     """the same at the upper bounds; None unless the size of the CUDA context is known"""
     margin: Optional[int]
-    """what the card has beyond needed_high; None: not known"""
+    """gpu_bytes less needed_high; None: not known"""
     low_ms: Optional[float]
     """the range of the time of a step: its lower end; None: not known"""
     usual_ms: Optional[float]
@@ -852,8 +852,8 @@ class ServedCard(Record):
     gpu_exact: bool
     """a driver reported it; else it is estimated from the marketed size"""
     weights: str
-    """the format that the settings name; else the largest that surely fits, else that may, else the smallest;
-    'own': that of the model"""
+    """the format that the settings name; else the largest that fits at the upper bounds, else one that may fit,
+    else the smallest; 'own': that of the model"""
     fits: str
     """as in an estimate"""
     device_low: int
@@ -908,7 +908,7 @@ class DiffSide(Record):
     format: str
     """'prediction', or the format of the file: 'tape', 'snapshot', 'log'"""
     source: Optional[str]
-    """of a log: who printed its figures, 'Megatron-LM'; None: it is no log"""
+    """of a log: who printed its figures, 'Megatron-LM'; None: not a log"""
     settings: Optional[Dict[str, Any]]
     """as used, with the defaults filled in; None: a recording"""
     gpu: Optional[str]
@@ -935,20 +935,20 @@ class DiffFigure(Record):
     b: Optional[int]
     """of side b; None unless the side says it"""
     within: int
-    """of a log: so much is lost as its numbers are rounded; else 0"""
+    """rounding error of a log's numbers; else 0"""
 
 
 class DiffEvents(Record):
     """Allocations and frees."""
 
     equal: Optional[int]
-    """equal in both (events); None unless no side is a log, of which only the figures are known"""
+    """equal in both (events); None unless neither side is a log, which has figures only"""
     resized: Optional[int]
-    """of another size (events); None unless no side is a log, of which only the figures are known"""
+    """differ in size (events); None unless neither side is a log, which has figures only"""
     only_a: Optional[int]
-    """in a only (events); None unless no side is a log, of which only the figures are known"""
+    """in a only (events); None unless neither side is a log, which has figures only"""
     only_b: Optional[int]
-    """in b only (events); None unless no side is a log, of which only the figures are known"""
+    """in b only (events); None unless neither side is a log, which has figures only"""
 
 
 class DiffTensor(Record):
@@ -957,7 +957,7 @@ class DiffTensor(Record):
     name: Optional[str]
     """'layer1.0.conv1'; a line of a recording; empty: the model itself; None: not known"""
     category: str
-    """'activation', or 'unknown' if neither side tells"""
+    """'activation', or 'unknown' if neither side says"""
     a: int
     """requested by what is live at the peak of a"""
     b: int
@@ -972,7 +972,7 @@ class DiffCategory(Record):
     """What is live at the peak of each side: of a category."""
 
     category: str
-    """'activation', or 'unknown' if neither side tells"""
+    """'activation', or 'unknown' if neither side says"""
     a: int
     """requested by what is live at the peak of a"""
     b: int
@@ -1023,9 +1023,9 @@ class FirstDifference(Record):
     """Where the two sides part."""
 
     a: Optional[DiffEvent]
-    """the first event of a that b has not, or not so; None: that side has ended"""
+    """the first event of a that b lacks or has differently; None: that side has ended"""
     b: Optional[DiffEvent]
-    """the first event of b that a has not, or not so; None: that side has ended"""
+    """the first event of b that a lacks or has differently; None: that side has ended"""
     before: Optional[DiffEvent]
     """of a: the last event before it, in both; None: nothing is equal before"""
 
@@ -1109,7 +1109,7 @@ class Card(Record):
     """the largest batch that fits with context and workspaces of the usual size and without a margin: it may fail;
     0: none (samples); None: the sequence length was searched for"""
     margin: Optional[int]
-    """what the card has beyond needed_high; None: not known, or nothing fits"""
+    """gpu_bytes less needed_high; None: not known, or nothing fits"""
     seq: Optional[int]
     """the longest sequence that fits, at the batch of the settings; 0: not even one token fits (tokens); None: it
     was not searched for"""

@@ -184,7 +184,8 @@ static plim_status list_formats(const plim_serve_question *q, const char *given,
     return PLIM_OK;
 }
 
-/* The first format that surely fits, else the first that may; else the last, the smallest. */
+/* The first format that fits at the upper bounds, else the first that may fit, else the last,
+ * the smallest. */
 static plim_status choose_format(const formats *f, plim_arena *scratch, uint32_t *at,
                                  plim_err *err)
 {

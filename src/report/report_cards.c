@@ -66,14 +66,13 @@ static void card_notes(plim_page *p, const plim_cards *c, uint64_t shown)
         return;
     plim_apart(p);
     plim_paragraph(p, PLIM_PAINT_DIM,
-                   "margin: what the card has beyond the memory that the run needs, at the "
-                   "upper bounds; step and samples/s: an estimate",
+                   "margin: the card's memory less what the run needs, at the upper "
+                   "bounds; step and samples/s: an estimate",
                    0);
     plim_paragraph(p, PLIM_PAINT_DIM,
-                   unknown
-                       ? "maybe: at the lower bounds only, or the CUDA context size of the "
-                         "card is unknown"
-                       : NULL,
+                   unknown ? "maybe: fits only at the lower bounds, or the CUDA context "
+                             "size of the card is unknown"
+                           : NULL,
                    0);
     plim_paragraph(
         p, PLIM_PAINT_DIM,

@@ -267,7 +267,7 @@ static void draw_left_out(plim_page *p, const plim_compare *list)
     plim_buf_init(&names, &p->arena);
     for (uint32_t i = 0; i < list->n_models; i++)
         if (list->models[i]->model->top1 <= 0)
-            plim_buf_printf(&names, "%s%s", names.n ? ", " : "accuracy not known: ",
+            plim_buf_printf(&names, "%s%s", names.n ? ", " : "no published accuracy: ",
                             list->models[i]->model->name);
     p->buf.bad |= names.bad;
     if (names.n)
@@ -283,10 +283,9 @@ static plim_status compare_svg(plim_page *p, const void *subject, plim_err *err)
     if (!points)
         return plim_oom(err);
     if (!n)
-        return plim_fail(
-            err, PLIM_EUSAGE, 0,
-            "the picture shows accuracy, and no published top-1 accuracy is known "
-            "of any of these models");
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "the picture needs a published top-1 accuracy, and none of these "
+                         "models has one");
     double least[2] = {points[0].macs, points[0].e->model->top1},
            most[2] = {least[0], least[1]};
     for (uint32_t i = 1; i < n; i++) {
@@ -314,8 +313,8 @@ static plim_status compare_svg(plim_page *p, const void *subject, plim_err *err)
     plim_svg_line(p, PICTURE_LEFT, PICTURE_TOP, PICTURE_LEFT, bottom, "#222222");
     plim_svg_text(p, (PICTURE_LEFT + right) / 2, PICTURE_HEIGHT - 22, PICTURE_LETTER + 1,
                   PLIM_SVG_MIDDLE,
-                  x.log ? "billions of multiply-accumulates a sample, logarithmic"
-                        : "billions of multiply-accumulates a sample");
+                  x.log ? "billions of multiply-accumulates per sample, logarithmic"
+                        : "billions of multiply-accumulates per sample");
     plim_svg_text_up(p, 28, (PICTURE_TOP + bottom) / 2, PICTURE_LETTER + 1,
                      "top-1 accuracy on ImageNet, percent");
     draw_sizes(p, points[0].e->model->parameters);

@@ -51,7 +51,7 @@ static void counts_line(plim_page *p, const plim_diff *d)
         uint64_t n;
         const char *says;
     } parts[] = {
-        {d->resized, "of another size"}, {d->only_a, "only in A"}, {d->only_b, "only in B"}};
+        {d->resized, "differ in size"}, {d->only_a, "only in A"}, {d->only_b, "only in B"}};
     plim_apart(p);
     plim_line(p, plim_dot(p), 0);
     plim_say(p, "%s events are equal", plim_fmt_count(d->equal).s);
@@ -131,7 +131,7 @@ static const char *verdict_of(plim_page *p, const plim_diff *d)
 {
     if (!d->events_known && !d->within)
         return d->differs ? "They differ by more than the log's rounding."
-                          : "They do not differ, as far as the log tells.";
+                          : "They do not differ, as far as the log says.";
     if (!d->parts && d->events_known)
         return "They do not differ.";
     return !d->within ? "They differ."

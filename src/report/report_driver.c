@@ -195,7 +195,7 @@ static void device_head(plim_page *p, const plim_driver_report *r, const plim_dr
     const bool si = p->style.si;
     plim_apart(p);
     plim_heading(p, PLIM_PAINT_BOLD,
-                 d->device < 0 ? "A GPU that is not known"
+                 d->device < 0 ? "An unknown GPU"
                                : plim_page_format(p, "GPU %" PRId32, d->device));
     if (d->read)
         plim_say_as(p, PLIM_PAINT_BOLD, "(%s)", plim_fmt_bytes(d->total, si).s);
@@ -219,7 +219,7 @@ static plim_status add_device(plim_page *p, const plim_driver_report *r,
     outside_line(p, r, d);
     if (!r->processes[d->process].exited && d->read)
         plim_paragraph(p, PLIM_PAINT_PLAIN,
-                       "It did not end by exit(): the driver was last asked earlier.", 2);
+                       "It did not end by exit(): the driver's figures are older.", 2);
     device_timeline(p, r, d);
     return PLIM_OK;
 }

@@ -201,7 +201,7 @@ static void estimate_figures(plim_page *p, const plim_estimate *e)
         plim_fact_add(p, "needed",
                       known ? plim_page_range(p, e->needed_low, e->needed_high)
                             : PLIM_STR("unknown"),
-                      "the smallest card it fits on");
+                      "the smallest memory it fits in");
 }
 
 static void estimate_certainty(plim_page *p, const plim_estimate *e)
@@ -363,7 +363,7 @@ static plim_status estimate_build(plim_page *p, const void *subject, plim_err *e
     estimate_quiet(p, e);
     plim_report_model_line(p, e->model);
     plim_report_settings_line(p, &e, 1);
-    plim_table_titled(p, "Ranks, the worst first, which is shown",
+    plim_table_titled(p, "Ranks, worst first; the figures below are those of the worst",
                       PLIM_FIGURE_ROWS(rank, e->ranks, e->n_ranks));
     estimate_peak(p, e);
     estimate_certainty(p, e);

@@ -93,8 +93,8 @@ static void fit_notes(plim_page *p, const plim_fit *f, bool sizes)
         {known && sizes,
          say_what(p,
                   "device: reserved by the allocator plus the CUDA context, lower to upper "
-                  "bound; the %s fits with both at their upper bounds; margin: what the "
-                  "card has beyond the memory that the %s needs then",
+                  "bound; the %s fits with both at their upper bounds; margin: "
+                  "the card's memory less what the %s needs then",
                   what)},
         {none, say_what(p, "none: not even %s fits; the figures are those of %s",
                         finds_seq(f) ? "one token" : "batch 1")},

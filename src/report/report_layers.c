@@ -15,7 +15,7 @@ typedef struct layer_row {
     const char *tree; /* name indented by depth, without the path of its parent */
 } layer_row;
 
-/* Likewise. */
+/* The same of an activation. */
 typedef struct activation_row {
     plim_activation of;
     const char *already, *says; /* "2 of 3"; the effect of inplace=True */
@@ -168,7 +168,7 @@ static void add_totals(plim_page *p, const plim_layers *l, const plim_rows *r)
 /* ---- activations in place ------------------------------------------------ */
 
 static const char *const gains[PLIM_GAIN_COUNT] = {
-    [PLIM_GAIN_MOMENT] = "saves no less for backward; one tensor less during the op",
+    [PLIM_GAIN_MOMENT] = "saves as much for backward; one tensor fewer during the op",
     [PLIM_GAIN_NONE] = "no gain: saves a copy of the input",
     [PLIM_GAIN_LESS] = "saves the result instead of the input",
 };

@@ -183,9 +183,7 @@ static void traced_notes(plim_page *p, const plim_traced *t)
             plim_page_format(p, "The trace ends early, at byte %" PRIu64 ".", t->ends_at), 0);
     if (!t->requested_known)
         plim_paragraph(p, PLIM_PAINT_PLAIN,
-                       "Sizes are those of the allocator's blocks: what was requested is not "
-                       "recorded.",
-                       0);
+                       "Sizes are those of blocks; requested sizes are not recorded.", 0);
     if (t->counters)
         plim_paragraph(p, PLIM_PAINT_PLAIN, say_counters(p, t), 0);
 }
@@ -206,15 +204,13 @@ static void recorded_line(plim_page *p, const plim_recorded *r)
         plim_say(p, "in process %s, the busiest of %" PRIu32, r->trace->process,
                  r->trace->processes);
     if (r->from_start)
-        plim_say(p, "from the start of the program on");
+        plim_say(p, "from the start of the program");
     else if (!r->actions)
         plim_say(p, "(only the state at the end is recorded)");
     else if (!r->before_known)
-        plim_say(p, "from a moment on when %s was in use",
-                 plim_fmt_bytes(r->before_bytes, si).s);
+        plim_say(p, "from a point where %s was in use", plim_fmt_bytes(r->before_bytes, si).s);
     else if (r->before_blocks)
-        plim_say(p, "from a moment on when %s %s (%s) in use",
-                 plim_fmt_count(r->before_blocks).s,
+        plim_say(p, "from a point where %s %s (%s) in use", plim_fmt_count(r->before_blocks).s,
                  r->before_blocks == 1 ? "block was" : "blocks were",
                  plim_fmt_bytes(r->before_bytes, si).s);
 }
@@ -236,8 +232,8 @@ static void recorded_head(plim_page *p, const plim_recorded *r)
     if (r->trace)
         traced_notes(p, r->trace);
     if (!r->as_recorded)
-        plim_paragraph(p, PLIM_PAINT_PLAIN, "Replayed with other settings than were recorded.",
-                       0);
+        plim_paragraph(p, PLIM_PAINT_PLAIN,
+                       "Replayed with settings other than the recorded ones.", 0);
     else if (!r->from_start && !(r->trace && r->trace->host))
         plim_paragraph(p, PLIM_PAINT_PLAIN,
                        !r->before_known

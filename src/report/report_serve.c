@@ -59,8 +59,8 @@ static void serve_request(plim_page *p, const plim_serve *s)
 {
     plim_line(p, ", ", 2);
     if (!s->request_bytes) {
-        plim_say(p, is_kept_known(s) ? "nothing is kept of a request"
-                                     : "what is kept of a request is not known");
+        plim_say(p, is_kept_known(s) ? "a request keeps nothing"
+                                     : "what a request keeps is not known");
         return;
     }
     if (s->token_bytes)
@@ -80,8 +80,9 @@ static void serve_most(plim_page *p, const plim_serve_most *m, const char *what)
     else if (m->sure == m->usual)
         plim_say(p, "%s%s", least, plim_fmt_count(m->usual).s);
     else
-        plim_say(p, "%s surely, usually %s%s", m->sure ? plim_fmt_count(m->sure).s : "none",
-                 least, plim_fmt_count(m->usual).s);
+        plim_say(p, "%s at the upper bounds, usually %s%s",
+                 m->sure ? plim_fmt_count(m->sure).s : "none", least,
+                 plim_fmt_count(m->usual).s);
 }
 
 static void serve_answers(plim_page *p, const plim_serve *s)
@@ -137,7 +138,7 @@ static plim_status serve_build(plim_page *p, const void *subject, plim_err *err)
     serve_request(p, s);
     serve_answers(p, s);
     if (s->n_says) {
-        plim_heading_apart(p, "The engine says when it starts:");
+        plim_heading_apart(p, "The engine prints at start:");
     }
     for (uint32_t i = 0; i < s->n_says; i++)
         plim_paragraph(p, PLIM_PAINT_PLAIN, s->says[i], 2);
@@ -170,8 +171,8 @@ static void served_notes(plim_page *p, const plim_serve_fit *f)
         p, PLIM_PAINT_DIM,
         plim_page_format(
             p,
-            "weights: the largest format that surely fits, else that may, else the "
-            "smallest; own: that of the model. longest: the longest context for %s "
+            "weights: the largest format that fits at the upper bounds, else one that may "
+            "fit, else the smallest; own: the model's. longest: the longest context for %s "
             "request%s; requests: the most of %s tokens; both at the upper bounds%s",
             plim_fmt_count(f->concurrency).s, f->concurrency == 1 ? "" : "s",
             plim_fmt_count(f->context).s, divided),

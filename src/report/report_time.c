@@ -63,10 +63,9 @@ static plim_status times_build(plim_page *p, const void *subject, plim_err *err)
     if (t->gpu)
         plim_report_step_time(p, &t->time, 0);
     else
-        plim_paragraph(p, PLIM_PAINT_PLAIN,
-                       "Times need a card, which --gpu names. Without one, the ops are "
-                       "listed by the memory traffic that they cause.",
-                       0);
+        plim_paragraph(
+            p, PLIM_PAINT_PLAIN,
+            "Times need a card (--gpu). Without one, ops are listed by memory traffic.", 0);
     if (!r.n || !(t->ops[0]->ms > 0)) /* no row has a time */
         r.hidden = "ms,limit";
     plim_apart(p);

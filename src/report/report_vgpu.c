@@ -213,7 +213,7 @@ static void add_verdict(plim_page *p, const plim_vgpu_report *r)
     plim_run_recovered(p, r->num_ooms);
     if (!r->context_known)
         plim_say_glued(p, PLIM_PAINT_PLAIN,
-                       ", if its context, whose size is unknown, leaves the room");
+                       ", if its context, whose size is unknown, leaves enough room");
 }
 
 /* ---- attempts that failed ---------------------------------------------------- */
@@ -340,7 +340,7 @@ static void add_figures(plim_page *p, const plim_vgpu_report *r)
                       "without cuDNN's search, which may briefly take all that is free");
     if (known && r->needed_low)
         plim_fact_add(p, "needed", plim_page_range(p, r->needed_low, r->needed_high),
-                      "the smallest card it fits on");
+                      "the smallest memory it fits in");
     add_moment(p, r);
 }
 
