@@ -178,9 +178,8 @@ static void run_print_file(plim_console *c, const char *path)
     fclose(f);
 }
 
-/* A report's name is PID+ if the process used the GPU, else PID-; next to it are its JSON and the rendering
- * that was asked for, and
- * next to that of a rank PID.rank with its figures. */
+/* A report's name is PID+ if the process used the GPU, else PID-; next to it are its JSON, the
+ * rendering that was asked for and, of a rank, PID.rank with its figures. */
 typedef struct run_report {
     int pid;
     bool ranked;

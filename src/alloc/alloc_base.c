@@ -63,9 +63,7 @@ static plim_status check_options(const plim_alloc_options *o, plim_err *err)
 plim_status plim_alloc_config(plim_alloc *h, plim_str conf, plim_err *err)
 {
     plim_alloc_conf c = h->conf;
-    plim_status st = plim_alloc_conf_parse(&c, conf, h->torch, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_alloc_conf_parse(&c, conf, h->torch, err));
     if (c.backend && h->ops->backend && strcmp(c.backend, h->ops->backend) != 0)
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                          "backend '%s' is not what the allocator '%s' simulates", c.backend,

@@ -350,9 +350,7 @@ static plim_status caching_create(plim_arena *a, const plim_alloc_options *o, pl
     caching *c = PLIM_NEW(a, caching);
     if (!c)
         return plim_oom(err);
-    plim_status st = plim_alloc_base_init(&c->base, a, o, &plim_allocator_caching, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_alloc_base_init(&c->base, a, o, &plim_allocator_caching, err));
     c->unused_block = c->unused_link = c->unused_virt = PLIM_NONE;
     c->ties = plim_alloc_rules_of(o->torch)->ties;
     *out = &c->base;

@@ -318,9 +318,7 @@ plim_status plim_alloc_conf_pair(plim_str *text, plim_str *key, plim_str *value,
 {
     plim_str whole = *text;
     *key = cut_at(text, ':');
-    plim_status st = take_value(*key, text, value, err);
-    if (st)
-        return st;
+    PLIM_TRY(take_value(*key, text, value, err));
     if (!key->n || !value->n)
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "allocator settings '%.*s' are not key:value,key:value",

@@ -98,9 +98,7 @@ static plim_status none_create(plim_arena *a, const plim_alloc_options *o, plim_
     none *c = PLIM_NEW(a, none);
     if (!c)
         return plim_oom(err);
-    plim_status st = plim_alloc_base_init(&c->base, a, o, &plim_allocator_none, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_alloc_base_init(&c->base, a, o, &plim_allocator_none, err));
     c->unused = PLIM_NONE;
     *out = &c->base;
     return PLIM_OK;

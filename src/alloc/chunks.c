@@ -216,9 +216,7 @@ uint32_t plim__chunks_blocks(const plim_alloc *h, plim_alloc_block *out, uint32_
 plim_status plim__chunks_init(plim_chunks *c, plim_arena *a, const plim_alloc_options *o,
                               const plim_allocator *ops, plim_err *err)
 {
-    plim_status st = plim_alloc_base_init(&c->base, a, o, ops, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_alloc_base_init(&c->base, a, o, ops, err));
     c->unused = PLIM_NONE;
     c->free = plim_fs_new(a);
     return c->free ? PLIM_OK : plim_oom(err);

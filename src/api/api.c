@@ -75,9 +75,7 @@ plim_status plim__model_info(plim_arena *a, const plim_graph *g, const plim_mode
 {
     plim_graph_counts c;
     plim_model_info *m = PLIM_NEW(a, plim_model_info);
-    plim_status st = m ? plim_graph_count(g, &c, err) : plim_oom(err);
-    if (st)
-        return st;
+    PLIM_TRY(m ? plim_graph_count(g, &c, err) : plim_oom(err));
     *m = (plim_model_info){.size = sizeof *m,
                            .name = plim__cstr(a, g->name),
                            .format = plim__cstr(a, g->format),

@@ -41,10 +41,8 @@ static plim_status run_on_card(card_run *run, const plim_gpu *gpu, plim_arena *s
     plim_tape t;
     plim_arena_reset(scratch);
     plim_job_use_card(run->job, gpu);
-    plim_status st = plim_job_tape(run->job, run->g, scratch, &t, &run->info, err);
-    if (!st)
-        st = plim_verdict_of(run->job, &t, 0, true, scratch, &run->verdict, err);
-    return st;
+    PLIM_TRY(plim_job_tape(run->job, run->g, scratch, &t, &run->info, err));
+    return plim_verdict_of(run->job, &t, 0, true, scratch, &run->verdict, err);
 }
 
 static plim_status cards_fill(plim_job *job, plim_arena *a, void *pub, plim_err *err)

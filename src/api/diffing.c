@@ -48,23 +48,14 @@ static plim_status predict_side(work *w, side_run *r)
 {
     plim_verdict v;
     plim_step_info info;
-    plim_status st = plim_job_open(&r->job, w->a, r->model, w->s, w->err);
-    if (!st)
-        st = plim_job_card(&r->job, w->err);
-    if (!st)
-        st = plim_job_graph(&r->job, 0, w->a, &r->graph, w->err);
-    if (!st)
-        st = plim_job_note(&r->job, &r->graph, w->err);
-    if (!st)
-        st = plim_job_tape(&r->job, &r->graph, w->a, &r->tape, &info, w->err);
-    if (!st)
-        st = plim_verdict_of(&r->job, &r->tape, PLIM_SIM_LIVE, false, w->a, &v, w->err);
-    if (!st)
-        st = plim__model_info(w->a, &r->graph, &r->pub->model, w->err);
-    if (!st)
-        st = plim_job_resolve(&r->job, &r->graph, &info, w->err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_job_open(&r->job, w->a, r->model, w->s, w->err));
+    PLIM_TRY(plim_job_card(&r->job, w->err));
+    PLIM_TRY(plim_job_graph(&r->job, 0, w->a, &r->graph, w->err));
+    PLIM_TRY(plim_job_note(&r->job, &r->graph, w->err));
+    PLIM_TRY(plim_job_tape(&r->job, &r->graph, w->a, &r->tape, &info, w->err));
+    PLIM_TRY(plim_verdict_of(&r->job, &r->tape, PLIM_SIM_LIVE, false, w->a, &v, w->err));
+    PLIM_TRY(plim__model_info(w->a, &r->graph, &r->pub->model, w->err));
+    PLIM_TRY(plim_job_resolve(&r->job, &r->graph, &info, w->err));
     r->sim = v.sim;
     r->told = true;
     r->reserved = v.reserved;
@@ -489,13 +480,10 @@ static plim_status compare_sides(work *w)
 static plim_status diff_fill(work *w)
 {
     plim_budget both;
-    plim_status st = run_side(w, 0);
-    if (!st)
-        st = run_side(w, 1);
-    if (st)
-        return st;
+    PLIM_TRY(run_side(w, 0));
+    PLIM_TRY(run_side(w, 1));
     plim_budget_join(&both, &w->side[0].budget, &w->side[1].budget);
-    st = plim_budget_end(&both, compare_sides(w), w->err);
+    plim_status st = plim_budget_end(&both, compare_sides(w), w->err);
     w->out->size = sizeof *w->out;
     w->out->a = w->side[0].pub;
     w->out->b = w->side[1].pub;

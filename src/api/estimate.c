@@ -30,10 +30,8 @@ static plim_status judge_tape(work *w)
 {
     plim_estimate *e = w->e;
     plim_verdict v;
-    plim_status st = plim_verdict_of(w->job, &w->tape, PLIM_SIM_ALL, w->job->gpu != NULL,
-                                     w->scratch, &v, w->err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_verdict_of(w->job, &w->tape, PLIM_SIM_ALL, w->job->gpu != NULL, w->scratch,
+                             &v, w->err));
     w->sim = v.sim;
     e->fits = v.fits;
     e->oom = v.fits == PLIM_FITS_NO;
@@ -266,9 +264,7 @@ PLIM__LIST(change_list, plim_change)
 static plim_status list_changes(work *w)
 {
     plim_advice advice;
-    plim_status st = plim_advice_make(w->job, &w->g, &w->tape, w->e, w->a, &advice, w->err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_advice_make(w->job, &w->g, &w->tape, w->e, w->a, &advice, w->err));
     w->e->advice = advice.text.p;
     w->e->changes = change_list(w->a, advice.rows, advice.n);
     w->e->n_changes = advice.n;
@@ -312,13 +308,9 @@ static plim_status run_rank(rank_worker *w, int64_t rank, plim_rank *out)
     plim_graph g;
     plim_share_place(&w->job.step.share, rank);
     plim_arena_reset(&w->scratch);
-    plim_status st = plim_job_graph(&w->job, 0, &w->scratch, &g, &w->err);
-    if (!st)
-        st = plim_job_tape(&w->job, &g, &w->scratch, &tape, &info, &w->err);
-    if (!st)
-        st = plim_verdict_of(&w->job, &tape, 0, false, &w->scratch, &v, &w->err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_job_graph(&w->job, 0, &w->scratch, &g, &w->err));
+    PLIM_TRY(plim_job_tape(&w->job, &g, &w->scratch, &tape, &info, &w->err));
+    PLIM_TRY(plim_verdict_of(&w->job, &tape, 0, false, &w->scratch, &v, &w->err));
     out->peak_requested = v.sim.peak_requested;
     out->peak_allocated = v.sim.peak_allocated;
     out->peak_reserved = v.reserved;

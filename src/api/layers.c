@@ -201,14 +201,9 @@ static plim_status layers_fill(plim_job *job, plim_arena *a, void *pub, plim_err
     out->settings = job->settings;
     plim_job_plain_call(job);
     job->bind.infer = true; /* leaves out auxiliary heads, which only training uses */
-    plim_status st = plim_job_graph(job, 0, job->scratch, &g, err);
-    if (st)
-        return st;
-    st = plim__model_info(a, &g, &out->model, err);
-    if (!st)
-        st = plim_job_resolve(job, &g, NULL, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_job_graph(job, 0, job->scratch, &g, err));
+    PLIM_TRY(plim__model_info(a, &g, &out->model, err));
+    PLIM_TRY(plim_job_resolve(job, &g, NULL, err));
     if (job->step.dtype != PLIM_DTYPE_COUNT)
         cast_graph(&g, job->step.dtype);
     builder b = {&g, a, job->scratch, PLIM_NEW_N(job->scratch, plim_layer, g.n_scopes)};

@@ -43,9 +43,7 @@ static plim_status read_options(const plim_settings *s, plim_arena *a, plim_allo
     int asked;
     *out = (plim_alloc_options){.conf = plim_str_of(s->alloc_conf ? s->alloc_conf : ""),
                                 .fraction = s->fraction};
-    plim_status st = plim_torch_find(s->torch, &torch, &asked, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_torch_find(s->torch, &torch, &asked, err));
     out->torch = torch->version;
     card->note = plim_torch_note(a, s->torch);
     return card->note ? read_card(s, a, asked, out, card, err) : plim_oom(err);
@@ -120,9 +118,7 @@ static plim_status try_expandable(plim_arena *a, const plim_tape *t,
                                         PLIM_STR_ARG(o->conf), o->conf.n ? "," : "");
     if (!expandable.conf.p)
         return plim_oom(err);
-    st = plim_sim_run(a, t, &expandable, PLIM_SIM_STOP_AT_OOM, &sim, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_sim_run(a, t, &expandable, PLIM_SIM_STOP_AT_OOM, &sim, err));
     *out = (expandable_run){true, !sim.oom || sim.oom_event > oom_event, sim.oom};
     return PLIM_OK;
 }
@@ -166,9 +162,7 @@ static plim_status explain_oom(plim_arena *a, const plim_tape *t, const plim_all
     const plim_event *event = &t->events[sim->oom_event];
     plim_free_at_failure *f = PLIM_NEW(a, plim_free_at_failure);
     expandable_run e = {0};
-    plim_status st = f ? try_expandable(a, t, o, sim->oom_event, &e, err) : plim_oom(err);
-    if (st)
-        return st;
+    PLIM_TRY(f ? try_expandable(a, t, o, sim->oom_event, &e, err) : plim_oom(err));
     *f = (plim_free_at_failure){
         .size = sizeof *f,
         .requested = plim_storage_bytes(&t->storages[event->id], PLIM_BOUND_USUAL),
@@ -192,13 +186,9 @@ static plim_status choose_allocator(const plim_settings *s, plim_str recorded, p
 {
     const plim_allocator *was;
     plim_str conf = s->alloc_conf || s->allocator ? o->conf : recorded;
-    plim_status st = plim_allocator_of_conf(recorded, o->torch, &was, err);
-    if (st)
-        return st;
-    st = s->allocator ? plim_allocator_find(plim_str_of(s->allocator), &o->allocator, err)
-                      : plim_allocator_of_conf(conf, o->torch, &o->allocator, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_allocator_of_conf(recorded, o->torch, &was, err));
+    PLIM_TRY(s->allocator ? plim_allocator_find(plim_str_of(s->allocator), &o->allocator, err)
+                          : plim_allocator_of_conf(conf, o->torch, &o->allocator, err));
     if (!s->alloc_conf && o->allocator == was)
         o->conf = recorded;
     if (!o->allocator->model)

@@ -14,8 +14,8 @@ static plim_status search_most(const plim_serve_question *q, plim_serve_axis axi
                                plim_serve_most *out, plim_err *err)
 {
     bool limited;
-    plim_status st = plim_engine_most(q, axis, true, &out->sure, &limited, err);
-    return st ? st : plim_engine_most(q, axis, false, &out->usual, &out->limited, err);
+    PLIM_TRY(plim_engine_most(q, axis, true, &out->sure, &limited, err));
+    return plim_engine_most(q, axis, false, &out->usual, &out->limited, err);
 }
 
 /* Nothing of a training step; a request is not a batch. */
@@ -38,9 +38,7 @@ static plim_status describe_weights(const plim_serve_question *q, plim_arena *a,
                            .name = plim__cstr(a, q->job->model->name),
                            .format = plim__cstr(a, q->held->format),
                            .producer = plim__cstr(a, q->held->producer)};
-    plim_status st = plim_engine_note(q, &m->note, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_engine_note(q, &m->note, err));
     for (uint32_t i = 0; i < q->held->n_items; i++) {
         m->parameters = plim_sat_add(m->parameters, q->held->items[i].elements);
         m->parameter_bytes = plim_sat_add(m->parameter_bytes, q->held->items[i].bytes);
@@ -93,16 +91,14 @@ static plim_status fill_answer(const plim_serve_question *q, plim_arena *a, plim
                                plim_err *err)
 {
     plim_serve_answer answer;
-    plim_status st = plim_engine_ask(q, a, &answer, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_engine_ask(q, a, &answer, err));
     describe_answer(q, &answer, out);
     if (!(out->parts = serve_rows(a, answer.rows, answer.n_rows)))
         return plim_oom(err);
     if (!q->job->gpu)
         return PLIM_OK;
-    st = search_most(q, PLIM_MOST_CONTEXT, &out->longest_context, err);
-    return st ? st : search_most(q, PLIM_MOST_REQUESTS, &out->most_requests, err);
+    PLIM_TRY(search_most(q, PLIM_MOST_CONTEXT, &out->longest_context, err));
+    return search_most(q, PLIM_MOST_REQUESTS, &out->most_requests, err);
 }
 
 static plim_status serve_fill(plim_job *job, plim_arena *a, void *pub, plim_err *err)
@@ -211,15 +207,11 @@ static plim_status fill_card(const formats *f, const plim_gpu *gpu, plim_arena *
 {
     plim_serve_answer answer;
     uint32_t at;
-    plim_status st = choose_format(f, scratch, &at, err);
-    if (st)
-        return st;
+    PLIM_TRY(choose_format(f, scratch, &at, err));
     plim_serve_question q = f->question[at];
     q.arena = scratch;
     plim_arena_reset(scratch);
-    st = plim_engine_ask(&q, scratch, &answer, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_engine_ask(&q, scratch, &answer, err));
     const plim_serve_row sum = plim_answer_total(&answer, PLIM_ON_CARD);
     *row = (plim_serve_card){.gpu = gpu->name,
                              .gpu_bytes = gpu->memory_bytes,
@@ -230,8 +222,8 @@ static plim_status fill_card(const formats *f, const plim_gpu *gpu, plim_arena *
                              .device_low = sum.low,
                              .device = sum.usual,
                              .device_high = sum.high};
-    st = search_most(&q, PLIM_MOST_CONTEXT, &row->longest, err);
-    return st ? st : search_most(&q, PLIM_MOST_REQUESTS, &row->requests, err);
+    PLIM_TRY(search_most(&q, PLIM_MOST_CONTEXT, &row->longest, err));
+    return search_most(&q, PLIM_MOST_REQUESTS, &row->requests, err);
 }
 
 static plim_status serve_fit_fill(plim_job *job, plim_arena *a, void *pub, plim_err *err)

@@ -86,17 +86,11 @@ static plim_status times_fill(plim_job *job, plim_arena *a, void *pub, plim_err 
     plim_tape tape;
     plim_step_info info;
     out->size = sizeof *out;
-    plim_status st = plim_job_card(job, err);
-    if (!st)
-        st = plim_job_graph(job, 0, job->scratch, &g, err);
-    if (!st)
-        st = plim__model_info(a, &g, &out->model, err);
-    if (!st)
-        st = plim_job_tape(job, &g, job->scratch, &tape, &info, err);
-    if (!st)
-        st = plim_job_resolve(job, &g, &info, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_job_card(job, err));
+    PLIM_TRY(plim_job_graph(job, 0, job->scratch, &g, err));
+    PLIM_TRY(plim__model_info(a, &g, &out->model, err));
+    PLIM_TRY(plim_job_tape(job, &g, job->scratch, &tape, &info, err));
+    PLIM_TRY(plim_job_resolve(job, &g, &info, err));
     out->settings = job->settings;
     if (job->gpu && !(out->gpu = plim__cstr(a, plim_str_of(job->gpu->name))))
         return plim_oom(err);

@@ -157,6 +157,14 @@ plim_status plim_oom(plim_err *err); /* our own memory, not the modelled GPU */
             return plim_fail((err), PLIM_EUSAGE, 0, "argument '%s' is NULL", #arg);           \
     } while (0)
 
+/* Returns the status of a call that fails. */
+#define PLIM_TRY(call)                                                                        \
+    do {                                                                                      \
+        plim_status try_status = (call);                                                      \
+        if (try_status)                                                                       \
+            return try_status;                                                                \
+    } while (0)
+
 /* Hands text to the caller; PLIM_EIO if the caller's function reports a failure. */
 plim_status plim_put_out(plim_put put, void *ud, plim_str text, plim_err *err);
 plim_status plim_unput(plim_err *err); /* says so */

@@ -62,11 +62,9 @@ plim_status plim_file_each(const char *path, plim_take *take, void *ud, plim_err
 {
     plim_arena a = PLIM_ARENA_INIT;
     plim_os_file f;
-    plim_status st = plim_os_open(&f, path, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_os_open(&f, path, err));
     char *part = PLIM_NEW_N(&a, char, PART);
-    st = part ? take_parts(&f, part, take, ud, err) : plim_oom(err);
+    plim_status st = part ? take_parts(&f, part, take, ud, err) : plim_oom(err);
     plim_os_close(&f);
     plim_arena_free(&a);
     return st;

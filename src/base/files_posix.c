@@ -298,13 +298,10 @@ plim_status plim_file_open(plim_bytes *out, const char *path, bool regular, plim
 {
     plim_os_file f;
     *out = (plim_bytes){.p = NULL};
-    plim_status st = regular ? check_regular(path, err) : PLIM_OK;
-    if (!st)
-        st = plim_os_open(&f, path, err);
-    if (st)
-        return st;
-    st = f.n == UINT64_MAX ? read_to_end(out, &f, err)
-                           : open_regular(out, &f.fd, f.n, path, err);
+    PLIM_TRY(regular ? check_regular(path, err) : PLIM_OK);
+    PLIM_TRY(plim_os_open(&f, path, err));
+    plim_status st = f.n == UINT64_MAX ? read_to_end(out, &f, err)
+                                       : open_regular(out, &f.fd, f.n, path, err);
     if (f.fd >= 0)
         plim_os_close(&f);
     return st;

@@ -116,10 +116,8 @@ static plim_status read_to_end(plim_bytes *out, const plim_os_file *f, plim_err 
             *out = grown;
             cap = more;
         }
-        plim_status st = plim_os_read(f, (void *)(uintptr_t)(out->p + out->n),
-                                      (size_t)(cap - out->n), &got, err);
-        if (st)
-            return st;
+        PLIM_TRY(plim_os_read(f, (void *)(uintptr_t)(out->p + out->n), (size_t)(cap - out->n),
+                              &got, err));
         out->n += got;
     }
     return PLIM_OK;
@@ -161,10 +159,8 @@ plim_status plim_file_open(plim_bytes *out, const char *path, bool regular, plim
     plim_os_file f;
     (void)regular; /* pipes have names of their own */
     *out = (plim_bytes){.p = NULL};
-    plim_status st = plim_os_open(&f, path, err);
-    if (st)
-        return st;
-    st = map_or_read(out, &f, err);
+    PLIM_TRY(plim_os_open(&f, path, err));
+    plim_status st = map_or_read(out, &f, err);
     if (st || !out->n)
         plim_file_close(out);
     plim_os_close(&f);

@@ -58,9 +58,7 @@ static plim_status give_bytes(plim_gzip *g, plim_err *err)
 static plim_status inflate_step(plim_gzip *g, bool *over, plim_err *err)
 {
     z_stream *s = g->stream;
-    plim_status st = s->avail_in ? PLIM_OK : give_bytes(g, err);
-    if (st)
-        return st;
+    PLIM_TRY(s->avail_in ? PLIM_OK : give_bytes(g, err));
     int rc = inflate(s, Z_NO_FLUSH);
     if (rc == Z_STREAM_END) { /* another member may follow */
         *over = bytes_taken(g) == g->file.n;

@@ -254,8 +254,8 @@ static plim_status pickle_push_global(pickle_vm *vm, plim_pickle_value module,
                                       plim_pickle_value name)
 {
     plim_pickle_value v = {0};
-    plim_status st = pickle_make_global(vm, module, name, &v);
-    return st ? st : pickle_push(vm, v);
+    PLIM_TRY(pickle_make_global(vm, module, name, &v));
+    return pickle_push(vm, v);
 }
 
 static plim_status pickle_push_call(pickle_vm *vm, plim_pickle_value fn,
@@ -777,9 +777,7 @@ static plim_status pickle_line_end(pickle_vm *vm, const char *op, uint64_t skip,
     *length = 0;
     for (uint64_t seen = 0; seen < room && !end; part *= 4) { /* lines are short, mostly */
         part = PLIM_MIN(part, room - seen);
-        plim_status st = pickle_ahead(vm, skip + seen + part);
-        if (st)
-            return st;
+        PLIM_TRY(pickle_ahead(vm, skip + seen + part));
         const uint8_t *p = vm->p + vm->at + skip + seen;
         end = memchr(p, '\n', (size_t)part);
         *length += end ? (uint64_t)(end - p) + 1 : part;
@@ -857,11 +855,8 @@ static plim_status read_LINE(pickle_vm *vm, const char *op, pickle_arg *arg)
 static plim_status read_LINES(pickle_vm *vm, const char *op, pickle_arg *arg)
 {
     uint64_t first, second;
-    plim_status st = pickle_line_end(vm, op, 0, &first);
-    if (!st)
-        st = pickle_line_end(vm, op, first, &second);
-    if (st)
-        return st;
+    PLIM_TRY(pickle_line_end(vm, op, 0, &first));
+    PLIM_TRY(pickle_line_end(vm, op, first, &second));
     pickle_take_line(vm, first, &arg->s);
     pickle_take_line(vm, second, &arg->s2);
     return PLIM_OK;

@@ -23,9 +23,7 @@ static plim_status fill_window(plim_window *w, plim_err *err)
 {
     uint64_t got = 1;
     while (w->n < w->cap && got) {
-        plim_status st = read_more(w, w->room + w->n, w->cap - w->n, &got, err);
-        if (st)
-            return st;
+        PLIM_TRY(read_more(w, w->room + w->n, w->cap - w->n, &got, err));
         w->n += got;
     }
     w->more = got != 0 && (w->zipped || w->next < w->file.n);
@@ -42,10 +40,10 @@ plim_status plim_window_open(plim_window *w, plim_arena *a, plim_bytes file, pli
     }
     w->cap = FIRST_WINDOW;
     w->p = w->room = PLIM_NEW_N(a, char, w->cap);
-    plim_status st = !w->room    ? plim_oom(err)
-                     : w->zipped ? plim_gzip_open(&w->gzip, a, file, err)
-                                 : PLIM_OK;
-    return st ? st : fill_window(w, err);
+    PLIM_TRY(!w->room    ? plim_oom(err)
+             : w->zipped ? plim_gzip_open(&w->gzip, a, file, err)
+                         : PLIM_OK);
+    return fill_window(w, err);
 }
 
 plim_status plim_window_move(plim_window *w, uint64_t from, plim_err *err)

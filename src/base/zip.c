@@ -231,9 +231,7 @@ static plim_status need_header(const plim_zip *z, const plim_zip_entry *e, plim_
 static plim_status find_data(const plim_zip *z, const plim_zip_entry *e, plim_bytes *out,
                              plim_err *err)
 {
-    plim_status st = need_header(z, e, err);
-    if (st)
-        return st;
+    PLIM_TRY(need_header(z, e, err));
     if (e->header >= z->at || !has_mark(z->file, e->header, LOCAL_SIZE, 3, 4))
         return plim_fail(err, PLIM_EFORMAT, e->header,
                          "zip member '%.*s' has no header at byte %" PRIu64, ENTRY_ARG(e),
@@ -363,11 +361,9 @@ plim_status plim_zip_read(const plim_zip *z, const plim_zip_entry *e, plim_arena
                           uint64_t limit, plim_bytes *out, plim_err *err)
 {
     plim_zip_member m = {.entry = e};
-    plim_status st = zip_take(z, e, a, limit, &m.bytes, err);
-    if (st)
-        return st;
+    PLIM_TRY(zip_take(z, e, a, limit, &m.bytes, err));
     zip_sum(&m);
-    st = plim_zip_check(&m, err);
+    plim_status st = plim_zip_check(&m, err);
     if (!st)
         *out = m.bytes;
     return st;

@@ -351,9 +351,7 @@ plim_status plim_regions_find(plim_arena *a, const plim_graph *g, plim_str how,
     plim_str segments = PLIM_STR("segments=");
     if (how.n > segments.n && !memcmp(how.p, segments.p, segments.n)) {
         plim_str number = {how.p + segments.n, how.n - segments.n};
-        plim_status st = add_segments(a, g, spans, number, out, err);
-        if (st)
-            return st;
+        PLIM_TRY(add_segments(a, g, spans, number, out, err));
     } else {
         plim_status st = PLIM_OK;
         if (plim_str_is(how, "blocks"))

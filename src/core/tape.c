@@ -337,9 +337,7 @@ static plim_status read_alloc(reader *r)
 static plim_status read_live(reader *r, const char *verb, plim_id_slot **slot)
 {
     uint64_t id = 0;
-    plim_status st = read_number(r, next_word(r), "id", UINT64_MAX, &id);
-    if (st)
-        return st;
+    PLIM_TRY(read_number(r, next_word(r), "id", UINT64_MAX, &id));
     *slot = plim_id_get(&r->ids, id);
     if (!*slot)
         return READER_FAIL(r, "%s of '%" PRIu64 "', which was never allocated", verb, id);
@@ -352,9 +350,7 @@ static plim_status read_live(reader *r, const char *verb, plim_id_slot **slot)
 static plim_status read_free(reader *r)
 {
     plim_id_slot *slot = NULL;
-    plim_status st = read_live(r, "free", &slot);
-    if (st)
-        return st;
+    PLIM_TRY(read_live(r, "free", &slot));
     slot->live = false;
     return plim_tape_free_storage(r->t, slot->value) ? read_end(r) : plim_oom(r->err);
 }
@@ -365,14 +361,10 @@ static plim_status read_record(reader *r)
     plim_id_slot *slot = NULL;
     plim_event e = {.kind = PLIM_EVENT_RECORD_STREAM};
     plim_str value = {NULL, 0};
-    plim_status st = read_live(r, "record_stream", &slot);
-    if (st)
-        return st;
+    PLIM_TRY(read_live(r, "record_stream", &slot));
     if (!is_attribute(next_word(r), "stream", &value))
         return READER_FAIL(r, "missing stream=N");
-    st = read_stream(r, value, &e.stream);
-    if (st)
-        return st;
+    PLIM_TRY(read_stream(r, value, &e.stream));
     e.id = slot->value;
     return plim_tape_event(r->t, e) ? read_end(r) : plim_oom(r->err);
 }

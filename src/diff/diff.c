@@ -79,11 +79,8 @@ static plim_status pair_sides(plim_tape_diff *d, plim_err *err)
     for (uint32_t i = 0; i < d->a.requests.n; i++)
         if (d->a.partner[i] != PLIM_NONE)
             d->b.partner[d->a.partner[i]] = i;
-    plim_status st = pair_storages(&d->a, &d->b, d->arena, err);
-    if (!st)
-        st = pair_storages(&d->b, &d->a, d->arena, err);
-    if (st)
-        return st;
+    PLIM_TRY(pair_storages(&d->a, &d->b, d->arena, err));
+    PLIM_TRY(pair_storages(&d->b, &d->a, d->arena, err));
     part_frees(d);
     note_last(&d->a);
     note_last(&d->b);
@@ -307,15 +304,10 @@ static plim_status align_tapes(plim_tape_diff *d, plim_err *err)
 
 plim_status plim_diff_tapes(plim_tape_diff *d, plim_err *err)
 {
-    plim_status st = index_requests(&d->a, d->arena, err);
-    if (!st)
-        st = index_requests(&d->b, d->arena, err);
-    if (!st)
-        st = align_tapes(d, err);
-    if (!st)
-        st = find_ratio(d, err);
-    if (st)
-        return st;
+    PLIM_TRY(index_requests(&d->a, d->arena, err));
+    PLIM_TRY(index_requests(&d->b, d->arena, err));
+    PLIM_TRY(align_tapes(d, err));
+    PLIM_TRY(find_ratio(d, err));
     count_requests(d);
     find_first(d);
     return PLIM_OK;

@@ -216,9 +216,7 @@ static plim_status try_size(plim_fit_search *s, int64_t size, fit_bound bound, b
     const plim_fact *known =
         plim_facts_find(&s->facts, &s->job->step.world, size, bound.what, bound.room);
     plim_fact fact = known ? *known : (plim_fact){.size = size, .what = bound.what};
-    plim_status st = known ? PLIM_OK : run_bound(s, bound, &fact, err);
-    if (st)
-        return st;
+    PLIM_TRY(known ? PLIM_OK : run_bound(s, bound, &fact, err));
     plim_asked_add(&s->asked, &fact.asked);
     *refused = fact.refused;
     *fits = fact.fits;
@@ -309,9 +307,7 @@ static plim_status search_size(plim_fit_search *s, fit_bound bound, int64_t *lo,
     while (*hi - *lo > 1) {
         bool fits = false, too_large = false;
         at = PLIM_MAX(*lo + 1, PLIM_MIN(at, *hi - 1));
-        plim_status st = try_far(s, at, bound, stride, &fits, &too_large, err);
-        if (st)
-            return st;
+        PLIM_TRY(try_far(s, at, bound, stride, &fits, &too_large, err));
         if (fits) {
             *lo = at;
             up = true;

@@ -27,9 +27,7 @@ static int usual_steps(const plim_step_settings *step)
 static plim_status read_loop(plim_step_settings *step, const plim_settings *s, plim_err *err)
 {
     const char *name = s->text[PLIM_SET_loop].p;
-    plim_status st = name ? plim_loop_find(name, &step->loop, err) : PLIM_OK;
-    if (st)
-        return st;
+    PLIM_TRY(name ? plim_loop_find(name, &step->loop, err) : PLIM_OK);
     step->clip |= step->loop && step->loop->clip;
     step->keeps_given = s->keep != NULL;
     return s->keep ? plim_loop_keeps(s->keep, &step->keeps, err) : PLIM_OK;
@@ -113,10 +111,9 @@ static plim_status read_sizes(plim_job *job, const plim_settings *s, plim_err *e
     job->bind.seq = s->seq;
     job->bind.infer = job->step.infer;
     read_call(job, s);
-    plim_status st = plim_binding_inputs(job->arena, s->input, &job->bind, err);
-    if (!st)
-        st = plim_binding_dims(job->arena, s->dim, &job->bind, err);
-    return st ? st : check_batch(&job->bind, err);
+    PLIM_TRY(plim_binding_inputs(job->arena, s->input, &job->bind, err));
+    PLIM_TRY(plim_binding_dims(job->arena, s->dim, &job->bind, err));
+    return check_batch(&job->bind, err);
 }
 
 static plim_status read_fused(plim_job *job, const plim_settings *s, plim_err *err)

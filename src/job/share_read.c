@@ -67,8 +67,8 @@ static plim_status read_pipeline(plim_job *job, plim_err *err)
     if (st || share->size[PLIM_AXIS_pp] < 2)
         return st;
     if (!plim_job_divides_itself(job)) {
-        st = check_rounds(share, err);
-        return st ? st : plim_together_check(job, PLIM_TOGETHER_PIPELINE, NULL, err);
+        PLIM_TRY(check_rounds(share, err));
+        return plim_together_check(job, PLIM_TOGETHER_PIPELINE, NULL, err);
     }
     if (share->schedule == PLIM_SCHEDULE_INTERLEAVED)
         st = check_groups(share, err);

@@ -109,9 +109,7 @@ plim_status plim_job_note(const plim_job *job, plim_graph *g, plim_err *err)
     plim_buf_printf(&b, "%s%s", *torch && b.n ? " " : "", torch);
     if (job->alloc.allocator->model)
         plim_buf_printf(&b, "%s%s", b.n ? " " : "", job->alloc.allocator->model);
-    plim_status st = plim_job_say_uncompared(job, g->arena, &b, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_job_say_uncompared(job, g->arena, &b, err));
     if (b.n > g->note.n + 1) /* more than a full stop was added */
         g->note = plim_buf_str(&b);
     return b.bad ? plim_oom(err) : PLIM_OK;

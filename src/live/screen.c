@@ -533,9 +533,7 @@ static plim_status draw_table(plim_screen *s, const plim_live_view *v, int y, in
     bool shown[FIELDS];
     table_row *rows = NULL;
     int n = 0;
-    plim_status st = list_rows(s, v, &rows, &n, err);
-    if (st)
-        return st;
+    PLIM_TRY(list_rows(s, v, &rows, &n, err));
     choose_fields(s, v, shown);
     draw_head(s, y);
     s->head_row = y;

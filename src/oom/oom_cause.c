@@ -554,10 +554,8 @@ plim_status plim_oom_explain(plim_arena *a, plim_oom_view *view, plim_oom_messag
     for (uint32_t i = 0; i < out->n_processes; i++)
         if (out->processes[i]->memory)
             c.others = plim_sat_add(c.others, out->processes[i]->memory->bytes);
-    plim_status st = list_numbers(&c, err);
-    if (!st)
-        st = find_cards(&c, err);
-    if (!st)
-        st = list_causes(&c, err);
-    return st ? st : list_remedies(&c, err);
+    PLIM_TRY(list_numbers(&c, err));
+    PLIM_TRY(find_cards(&c, err));
+    PLIM_TRY(list_causes(&c, err));
+    return list_remedies(&c, err);
 }

@@ -99,9 +99,7 @@ static void put_cell(plim_page *p, plim_str s)
 static plim_status put_table(plim_page *p, const plim_rows *r, plim_err *err)
 {
     plim_pick pick;
-    plim_status st = plim_rows_pick(r, PLIM_IN_TEXT, &pick, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_rows_pick(r, PLIM_IN_TEXT, &pick, err));
     plim_page_puts(p, "|");
     for (size_t k = 0; k < pick.n; k++)
         put_cell(p, plim_str_of(pick.column[k]->title));

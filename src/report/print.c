@@ -76,9 +76,7 @@ static bool has_kind(const plim_page *p, plim_block_kind kind)
 static plim_status write_report(plim_page *p, const plim_report *report, const void *subject,
                                 const rendering *as, plim_err *err)
 {
-    plim_status st = report->build(p, subject, err);
-    if (st)
-        return st;
+    PLIM_TRY(report->build(p, subject, err));
     plim_note(p, p->note);
     if (p->buf.bad)
         return plim_oom(err);

@@ -84,9 +84,7 @@ static plim_status cards_build(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_cards *c = subject;
     plim_rows r, all;
-    plim_status st = card_rows(p, c, &r, err);
-    if (st)
-        return st;
+    PLIM_TRY(card_rows(p, c, &r, err));
     all = r;
     plim_data(p, "plimsoll/cards/1", plim_cards_figures, c, &all, 1);
     all.only = NULL; /* which is for people */

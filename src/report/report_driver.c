@@ -213,9 +213,7 @@ static plim_status add_device(plim_page *p, const plim_driver_report *r,
                               const plim_driver_device *d, plim_err *err)
 {
     device_head(p, r, d);
-    plim_status st = device_table(p, r, d, err);
-    if (st)
-        return st;
+    PLIM_TRY(device_table(p, r, d, err));
     outside_line(p, r, d);
     if (!r->processes[d->process].exited && d->read)
         plim_paragraph(p, PLIM_PAINT_PLAIN,

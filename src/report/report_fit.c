@@ -131,9 +131,7 @@ static plim_status fit_build(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_fit *f = subject;
     plim_rows r, sheet;
-    plim_status st = fit_rows(p, f, &r, err);
-    if (st)
-        return st;
+    PLIM_TRY(fit_rows(p, f, &r, err));
     plim_report_model_line(p, f->model);
     p->apart = !p->style.quiet;
     plim_table(p, r, 0);

@@ -125,9 +125,7 @@ static plim_status info_build(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_info *i = subject;
     plim_rows own[2] = {info_kinds(p, i)};
-    plim_status st = info_tensors(p, i, &own[1], err);
-    if (st)
-        return st;
+    PLIM_TRY(info_tensors(p, i, &own[1], err));
     info_head(p, i);
     info_facts(p, i);
     p->apart = !p->style.quiet;

@@ -247,9 +247,7 @@ static plim_status layers_build(plim_page *p, const void *subject, plim_err *err
         return plim_oom(err);
     for (uint32_t i = 0; i < list->n; i++) {
         plim_rows rows = layer_rows(p, list->of[i]);
-        plim_status st = arrange_layers(p, &rows, err);
-        if (st)
-            return st;
+        PLIM_TRY(arrange_layers(p, &rows, err));
         if (rows.n)
             memcpy(all + n, rows.items, (size_t)(rows.n * sizeof *all));
         n += rows.n;

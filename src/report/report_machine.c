@@ -99,9 +99,7 @@ static plim_status machine_build(plim_page *p, const void *subject, plim_err *er
     const reports *m = subject;
     plim_machine *machine = PLIM_NEW(&p->arena, plim_machine);
     uint64_t used = 0;
-    plim_status st = machine ? make_machine(p, m, machine, err) : plim_oom(err);
-    if (st)
-        return st;
+    PLIM_TRY(machine ? make_machine(p, m, machine, err) : plim_oom(err));
     for (uint32_t i = 0; i < m->n; i++) {
         used += m->r[i]->storages;
         plim_run_values(p, plim_page_format(p, "cuda:%" PRIu32 " ", m->r[i]->card.index),
@@ -115,7 +113,7 @@ static plim_status machine_build(plim_page *p, const void *subject, plim_err *er
     } else {
         plim_paragraph(p, PLIM_PAINT_PLAIN, "The script used no card", 0);
     }
-    st = add_bodies(p, m, err);
+    plim_status st = add_bodies(p, m, err);
     for (uint32_t i = 0; i < m->n && !st; i++)
         plim_run_caveats(p, m->r[i]);
     plim_machine_data(p, machine);

@@ -66,9 +66,7 @@ static plim_status replay_marks(plim_page *p, const plim_replay *r, plim_err *er
     if (marks.n < 2)
         return PLIM_OK;
     if (marks.n > top) {
-        plim_status st = keep_highest(p, &marks, top, err);
-        if (st)
-            return st;
+        PLIM_TRY(keep_highest(p, &marks, top, err));
         plim_heading_apart(p, "Marks with the highest peaks");
         plim_say(p, "(%" PRIu64 " of %" PRIu32 ")", marks.n, r->n_marks);
     } else {
@@ -376,9 +374,7 @@ static plim_status replay_build(plim_page *p, const void *subject, plim_err *err
         replay_card(p, r->card);
     replay_stats(p, r);
     replay_counts(p, r);
-    plim_status st = replay_marks(p, r, err);
-    if (st)
-        return st;
+    PLIM_TRY(replay_marks(p, r, err));
     if (r->recorded)
         recorded_rest(p, r->recorded);
     if (r->oom)

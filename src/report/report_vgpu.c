@@ -413,9 +413,7 @@ static plim_status run_build(plim_page *p, const void *subject, plim_err *err)
         add_verdict(p, r);
     else
         plim_paragraph(p, PLIM_PAINT_PLAIN, "The script did not use the card", 0);
-    plim_status st = r->peak_requested ? plim_run_body(p, r, err) : PLIM_OK;
-    if (st)
-        return st;
+    PLIM_TRY(r->peak_requested ? plim_run_body(p, r, err) : PLIM_OK);
     plim_run_caveats(p, r);
     plim_data(p, "plimsoll/run/1", plim_vgpu_report_figures, r, NULL, 0);
     return PLIM_OK;

@@ -290,9 +290,7 @@ plim_status plim_rows_text(plim_page *p, const plim_rows *r, uint32_t indent, pl
     plim_pick pick;
     rows_grid g = {0};
     bool hidden[PLIM_COLUMNS_MAX];
-    plim_status st = plim_rows_pick(r, PLIM_IN_TEXT, &pick, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_rows_pick(r, PLIM_IN_TEXT, &pick, err));
     if (!rows_fill(p, r, &pick, false, &g))
         return plim_oom(err);
     if (!rows_layout(r, &pick, p->width - indent, &g, hidden)) {
@@ -313,9 +311,7 @@ plim_status plim_rows_text(plim_page *p, const plim_rows *r, uint32_t indent, pl
 plim_status plim_rows_csv(plim_page *p, const plim_rows *r, plim_err *err)
 {
     plim_pick pick;
-    plim_status st = plim_rows_pick(r, PLIM_IN_DATA, &pick, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_rows_pick(r, PLIM_IN_DATA, &pick, err));
     for (size_t k = 0; k < pick.n; k++)
         plim_buf_printf(&p->buf, "%s%s", k ? "," : "", pick.column[k]->name);
     const plim_cell note = plim_cell_text(p->note.p);

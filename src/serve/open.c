@@ -50,8 +50,8 @@ static plim_status read_kv(plim_serve_question *q, plim_str text, plim_err *err)
     if (text.n)
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "'kv' has one type, or two for keys and values, not more");
-    plim_status st = find_kv(q, keys, &q->keys, err);
-    return st ? st : find_kv(q, values, &q->values, err);
+    PLIM_TRY(find_kv(q, keys, &q->keys, err));
+    return find_kv(q, values, &q->values, err);
 }
 
 static plim_status check_options(const plim_serve_question *q, plim_err *err)
@@ -221,18 +221,13 @@ plim_status plim_question_open(plim_serve_question *out, plim_job *job, plim_are
                                  .n_stages = (uint64_t)PLIM_MAX(set->pp, 1)};
     job->bind.batch = job->bind.seq = 1;
     const char *usual = plim_engine_usual(is_file(out))->name;
-    plim_status st = find_engine(out, plim_str_of(set->engine ? set->engine : usual), err);
-    if (!st)
-        st = check_draft(out, err);
-    if (!st)
-        st = choose_weights(out, err);
-    if (!st)
-        st = read_model(out, err);
-    if (!st)
-        st = read_kv(out, plim_str_of(set->kv ? set->kv : ""), err);
-    if (!st)
-        st = read_sizes(out, err);
-    return st ? st : record_used(out, err);
+    PLIM_TRY(find_engine(out, plim_str_of(set->engine ? set->engine : usual), err));
+    PLIM_TRY(check_draft(out, err));
+    PLIM_TRY(choose_weights(out, err));
+    PLIM_TRY(read_model(out, err));
+    PLIM_TRY(read_kv(out, plim_str_of(set->kv ? set->kv : ""), err));
+    PLIM_TRY(read_sizes(out, err));
+    return record_used(out, err);
 }
 
 plim_status plim_question_format(const plim_serve_question *q, plim_str format, plim_arena *a,

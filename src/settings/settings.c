@@ -395,8 +395,8 @@ plim_status plim_settings_set(plim_settings *s, const char *key, const char *val
     plim_setting_id id;
     PLIM_REQUIRE(s, err);
     PLIM_REQUIRE(key, err);
-    plim_status st = find_setting(key, &id, err);
-    return st ? st : put_named(s, id, key, value, err);
+    PLIM_TRY(find_setting(key, &id, err));
+    return put_named(s, id, key, value, err);
 }
 
 plim_status plim_settings_add(plim_settings *s, const char *key, const char *value,
@@ -405,15 +405,13 @@ plim_status plim_settings_add(plim_settings *s, const char *key, const char *val
     plim_setting_id id;
     PLIM_REQUIRE(s, err);
     PLIM_REQUIRE(key, err);
-    plim_status st = find_setting(key, &id, err);
-    if (st)
-        return st;
+    PLIM_TRY(find_setting(key, &id, err));
     const char *have = s->text[id].p;
     if (plim_setting_rows[id].kind != PLIM_SETTING_LIST || !have || !value || !*value)
         return put_named(s, id, key, value, err);
     plim_arena a = PLIM_ARENA_INIT;
     plim_str both = plim_arena_printf(&a, "%s;%s", have, value);
-    st = both.p ? put_named(s, id, key, both.p, err) : plim_oom(err);
+    plim_status st = both.p ? put_named(s, id, key, both.p, err) : plim_oom(err);
     plim_arena_free(&a);
     return st;
 }
@@ -502,10 +500,9 @@ plim_status plim_settings_load(plim_settings *s, const char *path, plim_err *err
     plim_bytes file = {0};
     PLIM_REQUIRE(s, err);
     PLIM_REQUIRE(path, err);
-    plim_status st = plim_file_read(&file, path, err);
-    if (st)
-        return st;
-    st = plim_settings_set_json(s, file.n ? (const char *)file.p : "", (size_t)file.n, err);
+    PLIM_TRY(plim_file_read(&file, path, err));
+    plim_status st =
+        plim_settings_set_json(s, file.n ? (const char *)file.p : "", (size_t)file.n, err);
     if (st)
         plim_err_prefix(err, "'%s': ", path);
     plim_file_close(&file);

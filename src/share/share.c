@@ -95,9 +95,7 @@ static plim_status number_ranks(plim_arena *a, const plim_share *s, plim_share_g
         if (by && by->kinds &&
             at.at[PLIM_AXIS_pp] != stage) { /* whose parameters are others */
             const plim_graph *g;
-            plim_status st = graph(ud, r, &g, err);
-            if (st)
-                return st;
+            PLIM_TRY(graph(ud, r, &g, err));
             memset(of_part, 0, (size_t)parts * sizeof *of_part);
             if (!by->kinds(a, g, s, of_part))
                 return plim_oom(err);
@@ -146,9 +144,7 @@ plim_status plim_share_groups(plim_arena *a, const plim_share *s, plim_share_gra
     *n = 0;
     if (!kind || !*out)
         return plim_oom(err);
-    plim_status st = number_ranks(a, s, graph, ud, kind, err);
-    if (st)
-        return st;
+    PLIM_TRY(number_ranks(a, s, graph, ud, kind, err));
     for (int64_t r = 0; r < s->world; r++) {
         uint32_t k = 0;
         while (k < *n && kind[(*out)[k].first] != kind[r])

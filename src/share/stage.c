@@ -379,13 +379,11 @@ plim_status plim_share_stage(plim_graph *g, const plim_share *s, plim_err *err)
                              "' is tied, but the first and the last stage do "
                              "not share parameters",
                              PLIM_STR_CUT(g->values[i].name));
-    plim_status st = plim_regions_find(g->arena, g, PLIM_STR("blocks"), &c.blocks, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_regions_find(g->arena, g, PLIM_STR("blocks"), &c.blocks, err));
     if (stages > c.blocks.n)
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "pp: %" PRIu64 " stages are more than the %u blocks of the model",
                          stages, (unsigned)c.blocks.n);
-    st = find_slot(&c);
-    return st ? st : cut_graph(&c, s);
+    PLIM_TRY(find_slot(&c));
+    return cut_graph(&c, s);
 }

@@ -122,9 +122,7 @@ static void hear_end(void *ud)
 static plim_status add_experts(plim_shared *x, plim_err *err)
 {
     plim_regions in, *out = &x->units;
-    plim_status st = plim_regions_find(x->a, x->g, PLIM_STR("**.experts"), &in, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_regions_find(x->a, x->g, PLIM_STR("**.experts"), &in, err));
     plim_region *all = PLIM_NEW_N(x->a, plim_region, (uint64_t)out->n + in.n + 1);
     if (!all)
         return plim_oom(err);
@@ -161,9 +159,7 @@ plim_status plim_shared_start(plim_shared *x, plim_err *err)
     x->leaf = x->value;
     if (!by)
         return PLIM_OK;
-    plim_status st = by->forward_end ? find_units(x, err) : PLIM_OK;
-    if (st)
-        return st;
+    PLIM_TRY(by->forward_end ? find_units(x, err) : PLIM_OK);
     x->watch = (plim_m_watch){.gradient = hear_gradient,
                               .passed = by->backward ? hear_mark : NULL,
                               .finished = by->finish ? hear_end : NULL,

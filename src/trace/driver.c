@@ -181,9 +181,7 @@ plim_status plim_driver_read(plim_driver_log *log, plim_arena *a, plim_bytes fil
         return plim_oom(err);
     log->texts[log->n_texts++] = PLIM_STR("");
     for (uint64_t at = CHUNK; at + sizeof(plim_driver_chunk) <= file.n; at += CHUNK) {
-        plim_status st = add_chunk(log, file, at, err);
-        if (st)
-            return st;
+        PLIM_TRY(add_chunk(log, file, at, err));
     }
     if (log->n_runs)
         qsort(log->runs, log->n_runs, sizeof *log->runs, compare_runs);

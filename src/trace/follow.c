@@ -163,9 +163,7 @@ static plim_status follow_release(follower *f, uint32_t *i)
         if (!p->released)
             continue;
         p->released = false;
-        plim_status st = plim_alloc_empty_cache(p->h, f->err);
-        if (st)
-            return st;
+        PLIM_TRY(plim_alloc_empty_cache(p->h, f->err));
         plim_alloc_get_stats(p->h, &s);
         if (s.reserved_bytes.current != p->reserved)
             return note_difference(f,
@@ -352,9 +350,7 @@ static plim_status open_pools(follower *f, int torch)
                                 .conf = !i || private_expandable ? r->conf : plain};
         pool *p = &f->pools[i];
         p->a = f->a;
-        plim_status st = plim_alloc_new(f->a, &o, &p->h, f->err);
-        if (st)
-            return st;
+        PLIM_TRY(plim_alloc_new(f->a, &o, &p->h, f->err));
         plim_alloc_set_watch(p->h, watch_segments, p);
         plim_alloc_set_place(p->h, place_segment, p);
     }

@@ -311,9 +311,7 @@ static plim_status keep_memory(reader *t, const event *e, plim_err *err)
     memory_event m = {.order = t->n_memory, .oom = plim_str_is(e->name, "[OutOfMemory]")};
     const uint32_t needed = 1u << ARG_BYTES | 1u << ARG_TYPE | 1u << ARG_ID,
                    counters = 1u << ARG_ALLOCATED | 1u << ARG_RESERVED;
-    plim_status st = read_args(e, v, &seen, err);
-    if (st)
-        return st;
+    PLIM_TRY(read_args(e, v, &seen, err));
     for (uint32_t k = 0; k < ARG_COUNT; k++)
         if (needed >> k & ~seen >> k & 1)
             return plim_fail(err, PLIM_EFORMAT, e->at,
@@ -337,9 +335,7 @@ static plim_status keep_memory(reader *t, const event *e, plim_err *err)
     m.reserved = (uint64_t)v[ARG_RESERVED];
     m.counted = (seen & counters) == counters;
     m.thread = find_thread(t, e->pid, e->tid);
-    st = find_group(t, e->pid, v[ARG_TYPE], v[ARG_ID], &m.group, err);
-    if (st)
-        return st;
+    PLIM_TRY(find_group(t, e->pid, v[ARG_TYPE], v[ARG_ID], &m.group, err));
     if (m.thread == PLIM_NONE || !PLIM_GROW_ROOM(t->a, t->memory, t->n_memory, t->cap_memory))
         return plim_oom(err);
     t->groups[m.group].n++;
@@ -431,9 +427,7 @@ static plim_status read_rest(reader *t)
         plim_err err = PLIM_ERR_INIT;
         t->j.err = &err;
         if (plim_json_peek(&t->j) == PLIM_JSON_BAD && t->j.at == t->j.n && t->window.more) {
-            plim_status st = move_window(t, t->j.n);
-            if (st)
-                return st;
+            PLIM_TRY(move_window(t, t->j.n));
             continue;
         }
         plim_status st = plim_json_end(&t->j);

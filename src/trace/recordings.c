@@ -296,8 +296,8 @@ plim_status plim_recording_read(plim_recording *r, plim_arena *a, plim_bytes fil
         if (st || r->given)
             return st;
         find_jumps(r);
-        st = find_before(r, err);
-        return st ? st : find_rest(r, err);
+        PLIM_TRY(find_before(r, err));
+        return find_rest(r, err);
     }
     return PLIM_OK; /* not reached: a tape is whatever is nothing else */
 }

@@ -332,14 +332,10 @@ static plim_status take_action(snapshot *s, plim_pickle_node *list, const entry 
     if (st || kind >= PLIM_TRACE_ACTIONS) /* others do not move memory */
         return st;
     a.kind = (uint8_t)kind;
-    st = kind == PLIM_TRACE_OOM ? read_bytes(e, KEY_device_free, "an oom", &a.addr, err)
-                                : read_address(e, KEY_addr, "an action", &a.addr, err);
-    if (!st)
-        st = read_bytes(e, KEY_size, "an action", &a.bytes, err);
-    if (!st)
-        st = read_stream(s, e, KEY_pool_id, &a.stream, err);
-    if (st)
-        return st;
+    PLIM_TRY(kind == PLIM_TRACE_OOM ? read_bytes(e, KEY_device_free, "an oom", &a.addr, err)
+                                    : read_address(e, KEY_addr, "an action", &a.addr, err));
+    PLIM_TRY(read_bytes(e, KEY_size, "an action", &a.bytes, err));
+    PLIM_TRY(read_stream(s, e, KEY_pool_id, &a.stream, err));
     s->pools_told |= has_key(e, KEY_pool_id);
     if (!s->n_traces || s->traces[s->n_traces - 1].list != list) {
         if (!PLIM_GROW_ROOM(r->arena, s->traces, s->n_traces, s->cap_traces))
@@ -382,13 +378,9 @@ static plim_status take_history(snapshot *s, plim_pickle_node *list, const entry
                                 plim_pickle_value *instead, plim_err *err)
 {
     history h = {0};
-    plim_status st = read_bytes(e, KEY_real_size, "a block's history", &h.bytes, err);
-    if (!st)
-        st = read_stack(s, e, &h.stack, err);
-    if (!st)
-        st = add_to_group(s, list, s->n_histories, err);
-    if (st)
-        return st;
+    PLIM_TRY(read_bytes(e, KEY_real_size, "a block's history", &h.bytes, err));
+    PLIM_TRY(read_stack(s, e, &h.stack, err));
+    PLIM_TRY(add_to_group(s, list, s->n_histories, err));
     *instead = (plim_pickle_value){0};
     if (!PLIM_GROW_ROOM(s->r->arena, s->histories, s->n_histories, s->cap_histories))
         return plim_oom(err);
@@ -420,9 +412,7 @@ static plim_status take_block(snapshot *s, plim_pickle_node *list, const entry *
     }
     if (b.state == PLIM_BLOCK_FREE)
         b.requested = 0; /* what it was when it was in use, or 0 */
-    st = add_to_group(s, list, r->n_blocks, err);
-    if (st)
-        return st;
+    PLIM_TRY(add_to_group(s, list, r->n_blocks, err));
     *instead = (plim_pickle_value){0};
     if (!PLIM_GROW_ROOM(r->arena, r->blocks, r->n_blocks, r->cap_blocks))
         return plim_oom(err);

@@ -296,10 +296,9 @@ plim_status plim_adapter_read_config(plim_arena *a, const char *path, plim_str *
                                      plim_err *err)
 {
     plim_bytes file = {0};
-    plim_status st = plim_file_read(&file, path, err);
-    if (st)
-        return st;
-    st = plim_adapter_convert(a, (plim_str){(const char *)file.p, (size_t)file.n}, text, err);
+    PLIM_TRY(plim_file_read(&file, path, err));
+    plim_status st =
+        plim_adapter_convert(a, (plim_str){(const char *)file.p, (size_t)file.n}, text, err);
     if (st)
         plim_err_prefix(err, "%s: ", path);
     plim_file_close(&file);

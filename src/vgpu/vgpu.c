@@ -67,9 +67,7 @@ static plim_status find_card(plim_vgpu *d, const plim_vgpu_options *o, plim_gpu 
         return plim_fail(err, PLIM_EUSAGE, 0, "no card: neither a name nor a size is given");
     if (!o->gpu)
         return plim_gpu_generic(&d->arena, o->vram, out, err);
-    plim_status st = plim_gpu_list(&d->arena, o->gpu, &d->cards, &d->n_cards, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_gpu_list(&d->arena, o->gpu, &d->cards, &d->n_cards, err));
     d->other_way = PLIM_NEW_N(&d->arena, bool, d->n_cards);
     d->alone = PLIM_NEW_N(&d->arena, plim_vgpu_verdict *, d->n_cards);
     if (!d->other_way || !d->alone)
@@ -90,9 +88,7 @@ static plim_status open_card(plim_vgpu *d, const plim_vgpu_options *o, plim_err 
 {
     plim_gpu *gpu = &d->gpu;
     const plim_libraries lib = d->world.lib;
-    plim_status st = find_card(d, o, gpu, err);
-    if (st)
-        return st;
+    PLIM_TRY(find_card(d, o, gpu, err));
     d->context_high = plim_gpu_context_of(gpu, lib.torch, false).high;
     d->options.capacity = plim__vgpu_capacity(gpu, lib.torch);
     d->options.total = gpu->memory_bytes;
@@ -146,8 +142,8 @@ static plim_status open_parts(plim_vgpu *d, const plim_vgpu_options *o, plim_err
     d->options.first_address = FIRST_ADDRESS + o->index * ADDRESSES;
     if (!d->options.conf.p)
         return plim_oom(err);
-    st = plim_alloc_new(&d->arena, &d->options, &d->h, err);
-    return st ? st : plim__vgpu_open_kernels(d, err);
+    PLIM_TRY(plim_alloc_new(&d->arena, &d->options, &d->h, err));
+    return plim__vgpu_open_kernels(d, err);
 }
 
 plim_status plim_vgpu_open(const plim_vgpu_options *o, plim_vgpu **out, plim_err *err)

@@ -90,9 +90,7 @@ plim_status plim__vgpu_take_back(plim_vgpu *d, uint32_t i, plim_err *err)
         return PLIM_EUSAGE;
     d->line_now = s->line;
     d->op_now = s->op;
-    plim_status st = plim_alloc_free(d->h, s->block, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_alloc_free(d->h, s->block, err));
     plim__vgpu_tape_free(d, s->storage);
     d->requested -= s->bytes;
     give_slot(d, i);

@@ -402,13 +402,11 @@ static plim_status list_model(plim_inventory *v, const plim_source *s, const hea
 static plim_status hf_list(plim_inventory *v, const plim_source *s, plim_err *err)
 {
     head hd;
-    plim_status st = read_head(s->bytes, &hd, err);
-    if (st)
-        return st;
+    PLIM_TRY(read_head(s->bytes, &hd, err));
     v->format = PLIM_STR("Hugging Face config");
     v->producer = PLIM_STR("");
-    st = list_facts(v, &hd, err);
-    return st ? st : list_model(v, s, &hd, err);
+    PLIM_TRY(list_facts(v, &hd, err));
+    return list_model(v, s, &hd, err);
 }
 
 /* ---- descriptor -------------------------------------------------------------------------------- */

@@ -206,18 +206,13 @@ static plim_status compare_items(plim_inventory *v, plim_str model_type,
                                  const plim_inventory *w, const char *file, plim_err *err)
 {
     comparison c = {.v = v, .w = w};
-    plim_status st = plim_hf_names_of(&c.names, model_type, v->arena, err);
-    if (!st)
-        st = place_all(&c, err);
-    if (!st)
-        st = check_all(&c, err);
-    if (!st)
-        st = note_tally(v, &c.missing, "parameters missing from", file, err);
-    if (!st)
-        st = note_tally(v, &c.more, "unexpected tensors in", file, err);
-    if (!st)
-        st = note_tally(v, &c.shape, "parameters with a different shape in", file, err);
-    return st ? st : note_tally(v, &c.type, "parameters with a different type in", file, err);
+    PLIM_TRY(plim_hf_names_of(&c.names, model_type, v->arena, err));
+    PLIM_TRY(place_all(&c, err));
+    PLIM_TRY(check_all(&c, err));
+    PLIM_TRY(note_tally(v, &c.missing, "parameters missing from", file, err));
+    PLIM_TRY(note_tally(v, &c.more, "unexpected tensors in", file, err));
+    PLIM_TRY(note_tally(v, &c.shape, "parameters with a different shape in", file, err));
+    return note_tally(v, &c.type, "parameters with a different type in", file, err);
 }
 
 /* There is no model: its weights are all that is known. */

@@ -398,26 +398,17 @@ static plim_status read_rank(plim_bytes bytes, const plim_binding *bind, plim_mg
     r->part.stages = PLIM_MAX(r->part.stages, 1);
     r->part.chunks = PLIM_MAX(r->part.chunks, 1);
     r->contexts = PLIM_MAX(r->part.contexts, 1);
-    plim_status st = plim_mg_read(bytes, &r->c, err);
-    if (!st)
-        st = check_ranks(r, err);
-    if (!st)
-        st = complete_args(&r->c, err);
-    if (!st)
-        st = check_words(&r->c, err);
-    if (!st)
-        st = check_latent(&r->c, err);
-    if (!st)
-        st = check_experts(&r->c, err);
-    if (!st)
-        st = check_layers(r, err);
-    if (!st)
-        st = open_sizes(r, bind, err);
-    if (!st)
-        st = divide_tokens(r, err);
-    if (!st)
-        st = divide_sizes(r, err);
-    return st ? st : choose_exchange(r, err);
+    PLIM_TRY(plim_mg_read(bytes, &r->c, err));
+    PLIM_TRY(check_ranks(r, err));
+    PLIM_TRY(complete_args(&r->c, err));
+    PLIM_TRY(check_words(&r->c, err));
+    PLIM_TRY(check_latent(&r->c, err));
+    PLIM_TRY(check_experts(&r->c, err));
+    PLIM_TRY(check_layers(r, err));
+    PLIM_TRY(open_sizes(r, bind, err));
+    PLIM_TRY(divide_tokens(r, err));
+    PLIM_TRY(divide_sizes(r, err));
+    return choose_exchange(r, err);
 }
 
 /* ---- settings ------------------------------------------------------------------------------------ */
@@ -651,13 +642,9 @@ static plim_status megatron_settings(const plim_source *s, const plim_given *giv
 {
     plim_mg_args c;
     plim_buf text;
-    plim_status st = plim_mg_read(s->bytes, &c, err);
-    if (!st)
-        st = check_recompute(&c, err);
-    if (!st)
-        st = check_fsdp(&c, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_mg_read(s->bytes, &c, err));
+    PLIM_TRY(check_recompute(&c, err));
+    PLIM_TRY(check_fsdp(&c, err));
     plim_buf_init(&text, a);
     print_settings(&text, &c, given);
     plim_str all = plim_buf_str(&text);
@@ -685,11 +672,8 @@ static plim_status megatron_read(plim_graph *g, const plim_source *s, const plim
                                  plim_err *err)
 {
     plim_mg_rank r;
-    plim_status st = read_rank(s->bytes, bind, &r, err);
-    if (!st)
-        st = plim_graph_init(g, g->arena, err);
-    if (st)
-        return st;
+    PLIM_TRY(read_rank(s->bytes, bind, &r, err));
+    PLIM_TRY(plim_graph_init(g, g->arena, err));
     g->batch = r.batch;
     g->seq = r.seq * r.contexts;
     g->seq_max = plim_str_is(r.c.position, "learned_absolute") ? r.c.positions : 0;
@@ -700,8 +684,8 @@ static plim_status megatron_read(plim_graph *g, const plim_source *s, const plim
     g->format = PLIM_STR("Megatron-LM arguments");
     g->producer = PLIM_STR("Megatron-LM d98e8a64, megatron-core 0.16");
     g->model_type = plim_str_of(r.c.model->name);
-    st = r.c.vocab || r.c.padded_vocab ? PLIM_OK : note_vocabulary(g, &r.c, err);
-    return st ? st : plim_mg_build(g, &r, err);
+    PLIM_TRY(r.c.vocab || r.c.padded_vocab ? PLIM_OK : note_vocabulary(g, &r.c, err));
+    return plim_mg_build(g, &r, err);
 }
 
 const plim_importer plim_importer_megatron = {

@@ -142,13 +142,9 @@ static plim_str note_of(onnx *f)
 
 static plim_status read_into(onnx *f, plim_bytes file)
 {
-    plim_status st = plim_onnx_parse(&f->m, f->a, file, f->err);
-    if (!st)
-        st = check_version(&f->m);
-    if (!st)
-        st = plim_onnx_index_ops(f) ? run_model(f) : plim_oom(f->err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_onnx_parse(&f->m, f->a, file, f->err));
+    PLIM_TRY(check_version(&f->m));
+    PLIM_TRY(plim_onnx_index_ops(f) ? run_model(f) : plim_oom(f->err));
     const char *wrong = plim_graph_check(f->g);
     if (wrong)
         return plim_fail(f->err, PLIM_EFORMAT, 0, "%s", wrong);

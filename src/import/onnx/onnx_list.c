@@ -47,10 +47,8 @@ static plim_status list_dims(plim_inventory *v, const onnx_graph *g, plim_err *e
             name = plim_onnx_clean(v->arena, x->param);
             if (!name.p || !plim_map_put(v->arena, &seen, x->param, 1))
                 return plim_oom(err);
-            plim_status st = plim_inventory_dim(
-                v, name, plim_onnx_is_batch(g, &g->inputs[i], d) ? 1 : 0, err);
-            if (st)
-                return st;
+            PLIM_TRY(plim_inventory_dim(v, name,
+                                        plim_onnx_is_batch(g, &g->inputs[i], d) ? 1 : 0, err));
         }
     return PLIM_OK;
 }

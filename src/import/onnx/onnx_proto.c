@@ -488,12 +488,9 @@ static plim_status read_init(onnx_model *m, onnx_wire *w, const onnx_field *f, o
 {
     onnx_tensor t;
     onnx_wire s = plim_onnx_message(w, f);
-    plim_status st = s.bad ? s.bad
-                     : f->number == GRAPH_SPARSE_INITIALIZER
-                         ? parse_sparse(m, s, &t)
-                         : plim_onnx_parse_tensor(m, s, &t);
-    if (st)
-        return st;
+    PLIM_TRY(s.bad                                   ? s.bad
+             : f->number == GRAPH_SPARSE_INITIALIZER ? parse_sparse(m, s, &t)
+                                                     : plim_onnx_parse_tensor(m, s, &t));
     if (!PUSH(m, g->inits, g->n_inits, g->cap_inits))
         return plim_oom(m->err);
     g->inits[g->n_inits++] = t;
@@ -596,9 +593,7 @@ static plim_status read_function(onnx_model *m, onnx_wire *w, const onnx_field *
         default: break;
         }
     }
-    st = st ? st : s.bad ? s.bad : index_graph(m, b);
-    if (st)
-        return st;
+    PLIM_TRY(st ? st : s.bad ? s.bad : index_graph(m, b));
     plim_str key = function_key(m->a, fn.domain, fn.name, fn.overload);
     if (!key.p || !PUSH(m, m->functions, m->n_functions, m->cap_functions) ||
         !plim_map_put(m->a, &m->function_of, key, m->n_functions))

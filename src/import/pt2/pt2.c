@@ -456,9 +456,7 @@ static bool has_compiled(const plim_zip *z)
 
 static plim_status open_archive(pt2_file *p, plim_bytes b, plim_arena *a, plim_err *err)
 {
-    plim_status st = plim_zip_open(&p->zip, b, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_zip_open(&p->zip, b, err));
     uint32_t n = find_models(p);
     if (!n && has_compiled(&p->zip))
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
@@ -558,9 +556,7 @@ static plim_status tie_by_place(pt2 *f, const pt2_file *p, bool *known)
         return plim_oom(f->err);
     if (!p->archive || !plim_zip_find(&p->zip, file.p, &e))
         return PLIM_OK;
-    plim_status st = plim_zip_read(&p->zip, &e, f->a, PT2_JSON_LIMIT, &text, f->err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_zip_read(&p->zip, &e, f->a, PT2_JSON_LIMIT, &text, f->err));
     for (uint32_t i = 0; i < f->g->n_values; i++)
         if (f->g->values[i].kind == PLIM_VALUE_PARAMETER &&
             !plim_map_put(f->a, &names, f->g->values[i].name, i))
@@ -614,9 +610,7 @@ static plim_status pt2_import(pt2 *f, const pt2_file *p)
     const char *wrong = plim_graph_check(f->g);
     if (wrong)
         return plim_fail(f->err, PLIM_EFORMAT, 0, "%s", wrong);
-    st = plim_casts_undo(f->g, f->err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_casts_undo(f->g, f->err));
     plim_str version = plim_pt2_upto(&f->producer, '+');
     f->g->format = PLIM_STR("pt2");
     if (!f->bind || !f->bind->infer)
@@ -651,12 +645,10 @@ static plim_status read_archive(plim_graph *g, plim_bytes b, const plim_binding 
                                 plim_err *err)
 {
     pt2_file p = {.archive = true};
-    plim_status st = open_archive(&p, b, g->arena, err);
-    if (st)
-        return st;
+    PLIM_TRY(open_archive(&p, b, g->arena, err));
     plim_err why = PLIM_ERR_INIT;
     uint64_t base = p.entry.method == 0 ? (uint64_t)(p.json.bytes.p - b.p) : 0;
-    st = read_json(g, &p, p.json.bytes, base, bind, &why);
+    plim_status st = read_json(g, &p, p.json.bytes, base, bind, &why);
     plim_status damaged = plim_zip_check(&p.json, err);
     return damaged ? damaged : st ? plim_fail(err, st, why.at, "%s", why.msg) : PLIM_OK;
 }
@@ -672,8 +664,8 @@ static plim_status pt2_read(plim_graph *g, const plim_source *s, const plim_bind
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                          "a model JSON of %" PRIu64 " bytes, more than %llu", b.n,
                          PT2_JSON_LIMIT);
-    plim_status st = plim_bytes_need(b, 0, b.n, err);
-    return st ? st : read_json(g, &alone, b, 0, bind, err);
+    PLIM_TRY(plim_bytes_need(b, 0, b.n, err));
+    return read_json(g, &alone, b, 0, bind, err);
 }
 
 /* The model JSON on its own: an object whose "graph_module" comes early. */

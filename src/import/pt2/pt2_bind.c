@@ -60,9 +60,7 @@ static plim_status leading_size(pt2 *f, const pt2_env *env, int32_t d, pt2_size 
         pt2_tensor t;
         if (f->inputs[i].kind != PLIM_VALUE_INPUT)
             continue;
-        plim_status st = plim_pt2_find_tensor(f, env, f->inputs[i].arg, &t);
-        if (st)
-            return st;
+        PLIM_TRY(plim_pt2_find_tensor(f, env, f->inputs[i].arg, &t));
         if (t.rank <= d || (*found && !t.size[d].is_expr))
             continue;
         *out = t.size[d];
@@ -123,9 +121,7 @@ static plim_status bind_hints(pt2 *f, const pt2_env *env)
         plim_str missing;
         if (f->inputs[i].kind != PLIM_VALUE_INPUT)
             continue;
-        plim_status st = plim_pt2_find_tensor(f, env, f->inputs[i].arg, &t);
-        if (st)
-            return st;
+        PLIM_TRY(plim_pt2_find_tensor(f, env, f->inputs[i].arg, &t));
         for (int32_t d = 0; d < t.rank; d++) {
             int64_t v;
             if (t.size[d].is_expr && t.size[d].has_hint &&

@@ -428,9 +428,7 @@ static plim_status note_nodes(pt2 *f, plim_json *j, pt2_env *env)
     env->n_nodes = 0;
     plim_json_array(&ahead);
     while (plim_json_item(&ahead)) {
-        plim_status st = note_node(f, env, &ahead, &n);
-        if (st)
-            return st;
+        PLIM_TRY(note_node(f, env, &ahead, &n));
         if (ahead.bad)
             break;
         if (!PLIM_PUSH_ROOM(f->a, env->nodes, env->n_nodes, env->cap_nodes))

@@ -343,9 +343,7 @@ plim_status plim_pt2_add_value(pt2 *f, pt2_env *env, uint32_t name, plim_value v
     pt2_shape *t = &env->shapes[n->shape];
     if (t->read != f->bound) {
         uint32_t bound = f->bound;
-        plim_status st = tensor_meta(f, env, n->name, &t->meta, &t->requires_grad);
-        if (st)
-            return st;
+        PLIM_TRY(tensor_meta(f, env, n->name, &t->meta, &t->requires_grad));
         t->read = bound;
     }
     v.meta = t->meta;

@@ -201,11 +201,8 @@ static plim_status split_stem(const plim_source *s, const gguf_split *split, pli
 static plim_status list_part(plim_inventory *v, const plim_source *s, plim_str name,
                              const gguf_split *want, plim_source *part, gguf *f, plim_err *err)
 {
-    plim_status st = plim_source_beside(s, name, v->arena, part, err);
-    if (!st)
-        st = plim_gguf_read_metadata(f, part->bytes, v->arena, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_source_beside(s, name, v->arena, part, err));
+    PLIM_TRY(plim_gguf_read_metadata(f, part->bytes, v->arena, err));
     gguf_split is = split_of(f);
     if (is.no != want->no || is.count != want->count)
         return plim_fail(err, PLIM_EFORMAT, 0, "it is part %" PRIu64 " of %" PRIu64,
@@ -262,11 +259,10 @@ static plim_status gguf_list(plim_inventory *v, const plim_source *s, plim_err *
     gguf f;
     uint32_t first = v->n_items;
     plim_source head = {.path = NULL};
-    plim_status st = plim_gguf_read_metadata(&f, s->bytes, v->arena, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_gguf_read_metadata(&f, s->bytes, v->arena, err));
     gguf_split split = split_of(&f);
-    st = split.count > 1 ? list_parts(v, s, &split, &head, &f, err) : read_tensors(&f, v);
+    plim_status st =
+        split.count > 1 ? list_parts(v, s, &split, &head, &f, err) : read_tensors(&f, v);
     if (!st)
         st = check_tensors(v, first, err);
     if (!st)

@@ -302,15 +302,13 @@ static plim_status st_list(plim_inventory *v, const plim_source *s, plim_err *er
     if (b.n < 8 || n > b.n - 8)
         return plim_fail(err, PLIM_EFORMAT, 0,
                          "a header of %" PRIu64 " bytes in a file of %" PRIu64, n, b.n);
-    plim_status st = plim_bytes_need(b, 8, n, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_bytes_need(b, 8, n, err));
     plim_str text = {(const char *)b.p + 8, (size_t)n};
     if (!n || text.p[0] != '{')
         return plim_fail(err, PLIM_EFORMAT, 8, "the header does not begin with '{'");
     plim_json_init(&f.j, text, err);
     f.j.base = 8;
-    st = read_header(&f);
+    plim_status st = read_header(&f);
     size_t good = st ? text.n : plim_json_utf8(text);
     if (good < text.n)
         st = plim_fail(err, PLIM_EFORMAT, 8 + good,

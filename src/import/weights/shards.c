@@ -150,9 +150,7 @@ static plim_status compare_shard(shard_index *f, const shard_entry *e, uint32_t 
 static plim_status list_opened(shard_index *f, const plim_source *shard, plim_err *err)
 {
     const plim_importer *im;
-    plim_status st = plim_importer_for(shard->bytes, &im, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_importer_for(shard->bytes, &im, err));
     if (!im)
         return plim_fail(err, PLIM_EFORMAT, 0, "its format is not supported");
     if (im == &plim_importer_index || im->read || !im->list)

@@ -23,9 +23,7 @@ typedef struct archive {
 static plim_status open_archive(archive *z, plim_bytes b, plim_err *err)
 {
     plim_zip_entry e;
-    plim_status st = plim_zip_open(&z->zip, b, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_zip_open(&z->zip, b, err));
     if (!plim_zip_find(&z->zip, "data.pkl", &z->data))
         return plim_fail(err, PLIM_EFORMAT, 0, "an archive without 'data.pkl'");
     z->stem = (plim_str){z->data.name.p, z->data.name.n - (sizeof "data.pkl" - 1)};
@@ -267,8 +265,8 @@ static plim_status list_file(torchfile *f, plim_bytes b)
                          "a tar archive of PyTorch 0.1: load it with "
                          "torch.load(weights_only=False) and save it again with "
                          "torch.save");
-    plim_status st = plim_zip_is(b) ? list_archive(f, b) : list_legacy(f, b);
-    return st ? st : plim_torch_sum_up(f);
+    PLIM_TRY(plim_zip_is(b) ? list_archive(f, b) : list_legacy(f, b));
+    return plim_torch_sum_up(f);
 }
 
 static plim_status torch_list(plim_inventory *v, const plim_source *s, plim_err *err)

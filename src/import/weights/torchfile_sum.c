@@ -386,9 +386,7 @@ static plim_status say_resume(torchfile *f)
     }
     if (!f->n_optimizers || f->part)
         return PLIM_OK;
-    plim_status st = tally_say(f, &states, "optimizer state");
-    if (st)
-        return st;
+    PLIM_TRY(tally_say(f, &states, "optimizer state"));
     uint64_t weights = plim_sat_add(card[PLIM_ITEM_PARAMETER], card[PLIM_ITEM_BUFFER]);
     return plim_inventory_fact(f->v, f->err, "resume memory",
                                "%" PRIu64 " bytes on the GPU, %" PRIu64 " in host memory%s",
@@ -468,12 +466,9 @@ plim_status plim_torch_sum_up(torchfile *f)
     uint64_t unused = 0;
     uint32_t n = 0;
     find_buffers(f);
-    plim_status st = sort_groups(f);
-    if (!st)
-        st = share_bytes(f, &unused, &n);
-    if (!st)
-        st = say_resume(f);
-    if (!st)
-        st = say_locations(f);
-    return st ? st : say_rest(f, unused, n);
+    PLIM_TRY(sort_groups(f));
+    PLIM_TRY(share_bytes(f, &unused, &n));
+    PLIM_TRY(say_resume(f));
+    PLIM_TRY(say_locations(f));
+    return say_rest(f, unused, n);
 }

@@ -105,9 +105,7 @@ static plim_status add_storage(torchfile *f, torch_storage s, uint32_t *id)
                          (int)PLIM_MIN(s.key.n, (size_t)40), s.key.p, f->storages[*id].bytes,
                          name_of_tensor(f), s.bytes);
     }
-    plim_status st = check_record(f, &s);
-    if (st)
-        return st;
+    PLIM_TRY(check_record(f, &s));
     *id = f->n_storages;
     if (!PLIM_PUSH_ROOM(f->a, f->storages, f->n_storages, f->cap_storages) ||
         !plim_map_put(f->a, &f->storage_ids, s.key, *id))
@@ -153,9 +151,7 @@ plim_status plim_torch_storage(torchfile *f, plim_pickle_value v, torch_tensor *
     if (!*is)
         return PLIM_OK;
     *t = (torch_tensor){.rank = 1};
-    plim_status st = read_storage(f, plim_pickle_at(v, 0), &dtype, &t->storage, &first);
-    if (st)
-        return st;
+    PLIM_TRY(read_storage(f, plim_pickle_at(v, 0), &dtype, &t->storage, &first));
     t->type = plim_str_of(plim_dtype_rows[dtype].name);
     t->end = t->bytes = f->storages[t->storage].bytes;
     t->dim[0] = (int64_t)(t->bytes / plim_dtype_bytes(dtype));
@@ -199,11 +195,8 @@ static plim_status read_layout(const torchfile *f, plim_pickle_value size,
                                plim_pickle_value stride, layout *l)
 {
     int32_t strides;
-    plim_status st = read_sizes(f, size, &l->rank, l->dim);
-    if (!st)
-        st = read_sizes(f, stride, &strides, l->stride);
-    if (st)
-        return st;
+    PLIM_TRY(read_sizes(f, size, &l->rank, l->dim));
+    PLIM_TRY(read_sizes(f, stride, &strides, l->stride));
     if (strides != l->rank)
         return fail_malformed(f);
     l->elements = l->reach = 1;

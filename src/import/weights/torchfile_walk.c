@@ -28,9 +28,7 @@ static plim_status add_item(torchfile *f, const torch_tensor *t, torch_place at)
     if (!it.name.n)
         it.name = PLIM_STR("tensor");
     memcpy(it.dim, t->dim, sizeof it.dim);
-    plim_status st = plim_inventory_add(f->v, &it, f->err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_inventory_add(f->v, &it, f->err));
     if (!PLIM_PUSH_ROOM(f->a, f->entries, f->n_entries, f->cap_entries))
         return plim_oom(f->err);
     f->entries[f->n_entries++] = e;

@@ -202,9 +202,7 @@ static plim_status run_passes(const plim_serve_question *q, uint64_t prompt,
                               plim_peaks first[3], plim_peaks *token, plim_err *err)
 {
     static const unsigned bounds[] = {PLIM_SIM_LOW, 0, PLIM_SIM_HIGH};
-    plim_status st = run_pass(q, prompt, bounds, PLIM_COUNT(bounds), first, err);
-    if (st)
-        return st;
+    PLIM_TRY(run_pass(q, prompt, bounds, PLIM_COUNT(bounds), first, err));
     first[2].requested = plim_sat_add(first[2].requested, loose_variables(q, prompt));
     return run_pass(q, 1, &bounds[1], 1, token, err);
 }

@@ -476,18 +476,12 @@ static plim_status answer_llama(const plim_serve_question *q, plim_serve_answer 
 {
     options o;
     plim_gg_file f;
-    plim_status st = read_options(q, &o, err);
-    if (!st)
-        st = plim_gg_file_open(q, q->weights, &f, err);
-    if (st)
-        return st;
+    PLIM_TRY(read_options(q, &o, err));
+    PLIM_TRY(plim_gg_file_open(q, q->weights, &f, err));
     const plim_gg_context c = context_of(q, &o, &f);
-    st = add_weights(q, &o, &f, out, err);
-    if (!st)
-        st = add_cache(q, &o, &f, &c, out, err);
-    if (!st)
-        st = add_compute(q, &f, &c, out, err);
-    return st;
+    PLIM_TRY(add_weights(q, &o, &f, out, err));
+    PLIM_TRY(add_cache(q, &o, &f, &c, out, err));
+    return add_compute(q, &f, &c, out, err);
 }
 
 /* A file has experts in MXFP4 as they are; other weights are dequantized for it. */

@@ -455,18 +455,14 @@ static plim_status describe_metadata(const plim_serve_question *q, plim_gg_file 
 {
     const plim_gguf *g;
     plim_gg_kept *kept;
-    plim_status st = plim_gguf_open(q->job->model->source.bytes, q->arena, &g, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_gguf_open(q->job->model->source.bytes, q->arena, &g, err));
     f->arch = plim_gguf_arch(g);
-    st = describe_layers(g, f, err);
-    if (st)
-        return st;
+    PLIM_TRY(describe_layers(g, f, err));
     describe_heads(g, f);
     const struct arch *arch = find_arch(f->arch);
     const uint64_t state = plim_gg_state(g, !arch || !(arch->more & PLIM_GG_UNGROUPED));
-    st = plim_gg_kept_of(g, arch ? arch->keeps : PLIM_GG_KEEPS_TOKENS, state, f->model.layers,
-                         q->arena, &kept, err);
+    plim_status st = plim_gg_kept_of(g, arch ? arch->keeps : PLIM_GG_KEEPS_TOKENS, state,
+                                     f->model.layers, q->arena, &kept, err);
     f->kept = kept;
     f->state = arch ? 0 : state;
     f->model.encodes = arch && arch->keeps == PLIM_GG_KEEPS_NOTHING;
@@ -574,9 +570,7 @@ plim_status plim_gg_file_open(const plim_serve_question *q, plim_str format, pli
 plim_status plim_gg_note(const plim_serve_question *q, const char **out, plim_err *err)
 {
     const plim_gguf *g;
-    plim_status st = plim_gguf_open(q->job->model->source.bytes, q->arena, &g, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_gguf_open(q->job->model->source.bytes, q->arena, &g, err));
     const plim_str name = plim_gguf_arch(g);
     const struct arch *arch = find_arch(name);
     const char *says =

@@ -74,24 +74,15 @@ static plim_status read_options(const plim_serve_question *q, options *o, plim_e
     const double most = 1 << 24;
     const struct preset *p = find_preset(q->job->gpu);
     double no_graphs, no_pieces;
-    plim_status st = read_auto(q, "mem_fraction_static", 0, 0.01, 1, &o->fraction, err);
-    if (!st)
-        st = read_auto(q, "max_running_requests", 0, 1, most, &o->requests, err);
-    if (!st)
-        st = read_auto(q, "chunked_prefill_size", p->chunk, 1, most, &o->chunk, err);
-    if (!st)
-        st = read_auto(q, "cuda_graph_max_bs", q->cards < 4 ? p->batch : p->batch_of_four, 1,
-                       1 << 16, &o->batch, err);
-    if (!st)
-        st = read_auto(q, "page_size", usual_page(q), 1, 1 << 16, &o->page, err);
-    if (!st)
-        st = plim_question_number(q, "disable_cuda_graph", 0, 1, &no_graphs, err);
-    if (!st)
-        st = plim_question_number(q, "disable_piecewise_cuda_graph", 0, 1, &no_pieces, err);
-    if (!st)
-        st = plim_question_number(q, "max_total_tokens", 0, 1e12, &o->tokens, err);
-    if (st)
-        return st;
+    PLIM_TRY(read_auto(q, "mem_fraction_static", 0, 0.01, 1, &o->fraction, err));
+    PLIM_TRY(read_auto(q, "max_running_requests", 0, 1, most, &o->requests, err));
+    PLIM_TRY(read_auto(q, "chunked_prefill_size", p->chunk, 1, most, &o->chunk, err));
+    PLIM_TRY(read_auto(q, "cuda_graph_max_bs", q->cards < 4 ? p->batch : p->batch_of_four, 1,
+                       1 << 16, &o->batch, err));
+    PLIM_TRY(read_auto(q, "page_size", usual_page(q), 1, 1 << 16, &o->page, err));
+    PLIM_TRY(plim_question_number(q, "disable_cuda_graph", 0, 1, &no_graphs, err));
+    PLIM_TRY(plim_question_number(q, "disable_piecewise_cuda_graph", 0, 1, &no_pieces, err));
+    PLIM_TRY(plim_question_number(q, "max_total_tokens", 0, 1e12, &o->tokens, err));
     o->graphs = no_graphs > 0 ? 0 : 1;
     o->pieces = no_pieces > 0 ? 0 : 1;
     return PLIM_OK;
@@ -167,9 +158,7 @@ static plim_status measure_model(const plim_serve_question *q, const void **out,
 static plim_status prepare_sglang(plim_serve_question *q, plim_graph *g, plim_err *err)
 {
     double ranks;
-    plim_status st = plim_question_number(q, "ep_size", 1, 1 << 16, &ranks, err);
-    if (st)
-        return st;
+    PLIM_TRY(plim_question_number(q, "ep_size", 1, 1 << 16, &ranks, err));
     if (q->n_stages > 1)
         return plim_fail(err, PLIM_EUSAGE, 0, "pp: stages of SGLang are not simulated");
     if (ranks > 1 && (uint64_t)ranks != q->cards)
@@ -483,13 +472,11 @@ static plim_status add_temporaries(const answer *a)
 
 static plim_status add_later(const answer *a)
 {
-    plim_status st = add_row(a, "request table", table_bytes(a, LOW), table_bytes(a, USUAL),
-                             table_bytes(a, HIGH), "where tokens of requests lie");
-    if (!st)
-        st = add_buffers(a);
-    if (!st)
-        st = add_graphs(a);
-    return st ? st : add_temporaries(a);
+    PLIM_TRY(add_row(a, "request table", table_bytes(a, LOW), table_bytes(a, USUAL),
+                     table_bytes(a, HIGH), "where tokens of requests lie"));
+    PLIM_TRY(add_buffers(a));
+    PLIM_TRY(add_graphs(a));
+    return add_temporaries(a);
 }
 
 /* ---- the answer ------------------------------------------------------------------------- */
@@ -548,19 +535,14 @@ static plim_status answer_sglang(const plim_serve_question *q, plim_serve_answer
 {
     options o;
     answer a = {.q = q, .o = &o, .sizes = q->measured, .out = out, .err = err};
-    plim_status st = read_options(q, &o, err);
-    if (!st)
-        st = read_kept(q, &a.kept, err);
-    if (!st)
-        st = add_weights(&a);
-    if (st)
-        return st;
+    PLIM_TRY(read_options(q, &o, err));
+    PLIM_TRY(read_kept(q, &a.kept, err));
+    PLIM_TRY(add_weights(&a));
     fill_tokens(&a);
     fill_running(&a);
-    st = add_pool(&a);
-    if (!st)
-        st = add_later(&a);
-    return st ? st : fill_answer(&a);
+    PLIM_TRY(add_pool(&a));
+    PLIM_TRY(add_later(&a));
+    return fill_answer(&a);
 }
 
 const plim_engine_code plim_engine_sglang = {.prepare = prepare_sglang,

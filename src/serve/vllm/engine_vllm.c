@@ -334,13 +334,9 @@ static plim_status answer_vllm(const plim_serve_question *q, plim_serve_answer *
 {
     options o;
     pool p;
-    plim_status st = read_options(q, &o, err);
-    if (!st)
-        st = plan_pool(q, &o, &p, err);
-    if (!st)
-        st = add_draft(q, &o, &p, err);
-    if (st)
-        return st;
+    PLIM_TRY(read_options(q, &o, err));
+    PLIM_TRY(plan_pool(q, &o, &p, err));
+    PLIM_TRY(add_draft(q, &o, &p, err));
     plim_str doc = PLIM_STR("and tables of positions");
     if (q->n_stages > 1)
         doc = plim_arena_printf(out->arena, "of stage %" PRIu64 " of %" PRIu64 ", the fullest",
@@ -348,7 +344,7 @@ static plim_status answer_vllm(const plim_serve_question *q, plim_serve_answer *
     if (!doc.p)
         return plim_oom(err);
     out->request_bytes = plim_sat_mul(p.block, p.blocks);
-    st = add_weights(q, "weights", doc.p, out, err);
+    plim_status st = add_weights(q, "weights", doc.p, out, err);
     if (!st && q->draft) {
         const plim_serve_question draft = plim_question_draft(q);
         out->token_bytes = plim_sat_add(out->token_bytes, plim_question_token(&draft));
@@ -368,8 +364,8 @@ static plim_status answer_vllm(const plim_serve_question *q, plim_serve_answer *
 static plim_status prepare_vllm(plim_serve_question *q, plim_graph *g, plim_err *err)
 {
     double by_expert;
-    plim_status st = plim_question_number(q, "enable_expert_parallel", 0, 1, &by_expert, err);
-    return st ? st : plim_question_divide(q, g, by_expert > 0, plim_vllm_measure, err);
+    PLIM_TRY(plim_question_number(q, "enable_expert_parallel", 0, 1, &by_expert, err));
+    return plim_question_divide(q, g, by_expert > 0, plim_vllm_measure, err);
 }
 
 const plim_engine_code plim_engine_vllm = {.prepare = prepare_vllm, .answer = answer_vllm};
