@@ -5,7 +5,8 @@
 
 A choice is a setting whose row of src/settings/settings.def has .pairs, with one of its values.  All pairs of choices are
 asked for.  Each is answered, or refused with a sentence of src/job/together.def; else it is reported, as is a row
-of that file that nothing reaches.  A pair is compared with real code if a recorded run has both: what the
+of that file that nothing reaches.  Each engine is asked for each format of weights, type of keys and values, and
+division among cards.  A pair is compared with real code if a recorded run has both: what the
 scripts in tests/golden ask for says so, and none of that may be refused.
 """
 import collections
@@ -29,6 +30,8 @@ GOLDENS = ["idiom/idiom", "scaler/scaler", "tune/tune", "share/share", "share/pa
            "share/stage", "loss/loss", "megatron/gpt"]
 MEGATRON = "a model of Megatron-LM"
 CARDS = ["strategy", "tp", "sequence_parallel", "pp", "schedule", "cp", "ep", MEGATRON]  # rows of the first table
+
+COMPARED, ANSWERED, REFUSED = "compared", "answered", "no"
 
 Choice = collections.namedtuple("Choice", "key value needs many")
 
@@ -243,10 +246,85 @@ def compared(build, among):
     return alone, pairs
 
 
+# ---- engines ------------------------------------------------------------------------------
+
+
+def engine_questions(program):
+    """What an engine may be asked to serve: a column of the table, and the settings of each of its questions."""
+    formats = {"transformers": {}, "llama.cpp": {}}
+    for row in program.plimsoll.quantizations():
+        if "weights" in row.setting:
+            formats["llama.cpp" if "llama.cpp" in row.setting else "transformers"][row.name] = {"weights": row.name}
+    types = [word for row in program.plimsoll.engines() for word in kv_types(row.name)]
+    yield "weights", formats["transformers"]
+    yield "weights of llama.cpp", formats["llama.cpp"]
+    yield "kv", {word: {"kv": word} for word in dict.fromkeys(types) if word != "auto"}
+    yield "tp", {"tp": {"tp": 2}}
+    yield "pp", {"pp": {"pp": 2}}
+    yield "draft", {"draft": {"draft": program.models["llama"]}}
+
+
+def kv_types(engine):
+    rows = (ROOT / "src/serve/engines.def").read_text(encoding="utf-8")
+    row = re.search(rf'PLIM_ENGINE\(\w+, "{re.escape(engine)}",(.*?)(?=\nPLIM_ENGINE|\Z)', rows, re.S)[1]
+    return re.findall(r'((?:"[^"]*"\s*)+)', row)[1].replace('"', " ").split()
+
+
+def engine_runs():
+    """(engine, column, value) of what engines said or did in the goldens of serve."""
+    folder = ROOT / "tests/golden/serve"
+    for line in (folder / "sglang.txt").read_text(encoding="utf-8").splitlines():
+        given = dict(re.findall(r"--(tp|pp|kv|weights) (\S+)", line.split("|")[0])) if line[:1] not in "#" else {}
+        for key, value in given.items():
+            yield "sglang", key, value if key in ("kv", "weights") else key
+
+
+def serve_refuses(program, engine, given):
+    """The message, or None."""
+    try:
+        program.plimsoll.serve(program.models["llama"], engine=engine, context=256, gpu="a100", **given)
+    except program.plimsoll.Error as error:
+        return str(error).removeprefix(f"'{program.models['llama']}/config.json': ")
+    return None
+
+
+def engine_cells(program):
+    """By engine and column: the values by kind, and the messages."""
+    runs = set(engine_runs())
+    for row in program.plimsoll.engines():
+        for column, questions in engine_questions(program):
+            cell = collections.defaultdict(list)
+            for value, given in questions.items():
+                why = serve_refuses(program, row.name, given)
+                kind = REFUSED if why else COMPARED if (row.name, column, value) in runs else ANSWERED
+                said = value if value == column else f"{column.split()[0]} {value}"
+                cell[kind].append((said, why and why.replace(f"'{value}'", "'...'")))
+            yield row.name, column, cell
+
+
+def engines(program):
+    cells = list(engine_cells(program))
+    columns = list(dict.fromkeys(column for _, column, _ in cells))
+    yield "\n## In serving\n\n| | " + " | ".join(f"`{c}`" if " " not in c else c for c in columns) + " |\n"
+    yield "| --- |" + " --- |" * len(columns) + "\n"
+    for engine in dict.fromkeys(engine for engine, _, _ in cells):
+        words = [in_short(set(cell)) for name, _, cell in cells if name == engine]
+        yield f"| `{engine}` | " + " | ".join(words) + " |\n"
+    for engine in dict.fromkeys(engine for engine, _, _ in cells):
+        yield f"\n### `{engine}`\n\n"
+        mine = [(column, cell) for name, column, cell in cells if name == engine]
+        for kind, words in (COMPARED, "compared with the engine"), (ANSWERED, "answered, not compared with these settings"):
+            if those := [value for _, cell in mine for value, _ in cell[kind]]:
+                yield f"* {words}: " + ", ".join(f"`{value}`" for value in those) + "\n"
+        refused = collections.defaultdict(list)
+        for _, cell in mine:
+            for value, why in cell[REFUSED]:
+                refused[why].append(value)
+        for why, those in refused.items():
+            yield "* no: " + ", ".join(f"`{value}`" for value in those) + f": *{why}*\n"
+
+
 # ---- the page -----------------------------------------------------------------------------
-
-
-COMPARED, ANSWERED, REFUSED = "compared", "answered", "no"
 
 
 def kind_of(pair, answers, pairs):
@@ -351,10 +429,11 @@ def main():
         program = Program(build, pathlib.Path(folder))
         answers = ask_all(program)
         wrong = list(judge(program, answers))
+        serving = "".join(engines(program))
     _, pairs = compared(build, choices())
     wrong += [f"{' with '.join(map(name, pair))}: recorded, and refused: {answers[pair]}" for pair in pairs if answers.get(pair)]
     text = PAGE.read_text(encoding="utf-8")
-    new = text.split(BEGIN)[0] + BEGIN + "".join(page(answers, pairs)) + END + text.split(END)[1]
+    new = text.split(BEGIN)[0] + BEGIN + "".join(page(answers, pairs)) + serving + END + text.split(END)[1]
     update = "--update" in sys.argv
     wrong += keep(PAGE, new, update) + keep(PAIRS, pairs_file(pairs), update)
     print("\n".join(wrong))
