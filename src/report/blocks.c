@@ -55,6 +55,13 @@ void plim_line(plim_page *p, const char *gap, uint32_t indent)
     add_block(p, (plim_block){.kind = PLIM_BLOCK_LINE, .gap = gap, .indent = indent});
 }
 
+void plim_line_whole(plim_page *p, const char *gap, uint32_t indent)
+{
+    plim_line(p, gap, indent);
+    if (p->last)
+        p->last->whole_lines = true;
+}
+
 void plim_line_lead(plim_page *p, const char *gap, const char *lead)
 {
     add_block(p, (plim_block){.kind = PLIM_BLOCK_LINE, .gap = gap, .lead = lead});

@@ -56,9 +56,10 @@ typedef struct plim_facts_style {
 
 typedef struct plim_block {
     plim_block_kind kind;
-    bool apart;      /* an empty line comes before it */
-    bool quiet;      /* with style.quiet, too */
-    bool if_unknown; /* only if a cell before it is "-" */
+    bool apart;       /* an empty line comes before it */
+    bool quiet;       /* with style.quiet, too */
+    bool if_unknown;  /* only if a cell before it is "-" */
+    bool whole_lines; /* a line that is not broken: programs look for it */
     plim_paint paint;
     uint32_t indent;
     const char *gap, *lead; /* of a line; lead: the first line begins with it, NULL: indent */
@@ -91,6 +92,8 @@ static inline void plim_apart(plim_page *p) { p->apart = true; }
 
 /* Begins a line, to which pieces are added, with `gap` between them: " ", ", ", plim_dot(p). */
 void plim_line(plim_page *p, const char *gap, uint32_t indent);
+/* A line that may be wider than the page. */
+void plim_line_whole(plim_page *p, const char *gap, uint32_t indent);
 /* A line that begins with `lead`, and whose further lines are indented as far. */
 void plim_line_lead(plim_page *p, const char *gap, const char *lead);
 /* " \u00b7 ", or its replacement with style.ascii. */

@@ -109,7 +109,7 @@ static const char *const no_group[PLIM_VGPU_BY_COUNT] = {
 
 static void add_line(plim_page *p, const plim_vgpu_line *line, plim_vgpu_by by)
 {
-    plim_line(p, "  ", 2);
+    plim_line_whole(p, "  ", 2);
     plim_say_as(p, PLIM_PAINT_BOLD, "%s", *line->line ? line->line : no_group[by]);
     plim_say(p, "%s", plim_page_bytes(p, line->live_at_peak).s);
     if (line->requested > line->live_at_peak)
@@ -139,7 +139,7 @@ static void add_lines(plim_page *p, const plim_vgpu_report *r)
         rest += r->lines[i].live_at_peak;
     if (!more)
         return;
-    plim_line(p, "  ", 2);
+    plim_line_whole(p, "  ", 2);
     plim_say(p, "and %" PRIu32 " more %s%s", more, plim_run_by(r->by), more == 1 ? "" : "s");
     plim_say(p, "%s", plim_page_bytes(p, rest).s);
 }
@@ -177,14 +177,14 @@ void plim_run_verdict(plim_page *p, plim_vgpu_end end)
 {
     static const char *const words[PLIM_VGPU_END_COUNT] = {
         "It fits", "It fits, as far as it ran", "Out of memory", "No verdict"};
-    plim_line(p, " ", 0);
+    plim_line_whole(p, " ", 0);
     plim_say_as(p, end == PLIM_VGPU_END_MEMORY ? PLIM_PAINT_BAD : PLIM_PAINT_GOOD, "%s",
                 words[end]);
 }
 
 void plim_run_memory(plim_page *p, const char *lead, const plim_vgpu_report *r)
 {
-    plim_line(p, " ", 0);
+    plim_line_whole(p, " ", 0);
     plim_say_as(p, PLIM_PAINT_BAD, "%s %s", lead, line_name(r->oom_line));
     if (r->end != PLIM_VGPU_END_MEMORY)
         plim_say_glued(p, PLIM_PAINT_PLAIN, ", which the script caught before it ended");
@@ -228,7 +228,7 @@ static void add_attempts(plim_page *p, const plim_vgpu_report *r)
     plim_heading_apart(p, "Attempts that failed");
     plim_table(p, rows, 2);
     if (r->n_attempts > rows.n) {
-        plim_line(p, " ", 2);
+        plim_line_whole(p, " ", 2);
         plim_say(p, "and %" PRIu64 " more", r->n_attempts - rows.n);
     }
 }
@@ -245,7 +245,7 @@ static void say_rate(plim_page *p, uint64_t bytes, uint32_t every)
 
 static void add_growing_line(plim_page *p, const plim_vgpu_growth *g)
 {
-    plim_line(p, "  ", 2);
+    plim_line_whole(p, "  ", 2);
     plim_say_as(p, PLIM_PAINT_BOLD, "%s", line_name(g->line));
     say_rate(p, g->bytes, g->every);
     if (g->tensors)
@@ -264,7 +264,7 @@ static void add_growth_end(plim_page *p, const plim_vgpu_report *r)
         if (!v->growth_step)
             continue;
         if (*lead)
-            plim_line(p, ", ", 2);
+            plim_line_whole(p, ", ", 2);
         plim_say(p, "%sstep %" PRId64 " on %s", lead, v->growth_step,
                  plim_report_card(v->gpu));
         lead = "";
@@ -288,7 +288,7 @@ static void add_growth(plim_page *p, const plim_vgpu_report *r)
     for (uint32_t i = 0; i < r->n_growth && i < LINES_SHOWN; i++)
         add_growing_line(p, &r->growth[i]);
     if (r->n_growth > LINES_SHOWN) {
-        plim_line(p, " ", 2);
+        plim_line_whole(p, " ", 2);
         plim_say(p, "and %" PRIu32 " more line%s", r->n_growth - LINES_SHOWN,
                  plural_s(r->n_growth - LINES_SHOWN));
     }
@@ -312,7 +312,7 @@ static const char *device_note(plim_page *p, const plim_vgpu_report *r)
 /* "in step 0, backward (conv2d), train.py:12" */
 static void add_moment(plim_page *p, const plim_vgpu_report *r)
 {
-    plim_line(p, " ", 2);
+    plim_line_whole(p, " ", 2);
     plim_say(p, "in");
     if (r->peak_step >= 0)
         plim_say(p, "step %d,", r->peak_step);
@@ -355,7 +355,7 @@ void plim_run_caveats(plim_page *p, const plim_vgpu_report *r)
         plim_heading_apart(p, "Remarks");
     for (uint32_t i = 0; i < r->n_caveats; i++) {
         const plim_vgpu_caveat *c = &r->caveats[i];
-        plim_line(p, "  ", 2);
+        plim_line_whole(p, "  ", 2);
         plim_say(p, "%s", c->line);
         plim_say(p, "%s", c->what);
         if (c->count > 1)
@@ -366,7 +366,7 @@ void plim_run_caveats(plim_page *p, const plim_vgpu_report *r)
 void plim_run_title(plim_page *p, const plim_vgpu_report *r, uint32_t n)
 {
     const char *name = plim_report_card(r->card.name);
-    plim_line(p, plim_dot(p), 0);
+    plim_line_whole(p, plim_dot(p), 0);
     plim_say(p, n > 1 ? "%" PRIu32 " x " : "", n);
     plim_say_glued(p, PLIM_PAINT_PLAIN, "%s", name);
     if (!strstr(name, "iB")) /* a generic card is called by its size */

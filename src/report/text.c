@@ -19,13 +19,13 @@ static void set_paint(text *t, plim_paint paint)
 typedef struct flow {
     plim_page *page;
     const char *gap;
-    uint32_t indent, column;
+    uint32_t indent, column, width;
     bool led; /* the first line has begun */
 } flow;
 
 static flow flow_open(plim_page *p, const char *gap, uint32_t indent)
 {
-    return (flow){.page = p, .gap = gap, .indent = indent};
+    return (flow){.page = p, .gap = gap, .indent = indent, .width = p->width};
 }
 
 /* After `lead`; further lines are indented as far. */
@@ -33,7 +33,12 @@ static flow flow_lead(plim_page *p, const char *gap, const char *lead)
 {
     uint32_t width = plim_text_width(plim_str_of(lead));
     plim_page_puts(p, lead);
-    return (flow){.page = p, .gap = gap, .indent = width, .column = width, .led = true};
+    return (flow){.page = p,
+                  .gap = gap,
+                  .indent = width,
+                  .column = width,
+                  .width = p->width,
+                  .led = true};
 }
 
 static void flow_line(flow *f)
@@ -57,7 +62,7 @@ static void flow_room(flow *f, uint32_t wide)
     uint32_t gap = plim_text_width(plim_str_of(f->gap));
     if (f->led) {
         f->led = false;
-    } else if (f->column > f->indent && f->column + gap + wide <= f->page->width) {
+    } else if (f->column > f->indent && f->column + gap + wide <= f->width) {
         plim_page_puts(f->page, f->gap);
         f->column += gap;
     } else {
@@ -69,7 +74,7 @@ static void flow_room(flow *f, uint32_t wide)
  * line holds. */
 static plim_str first_words(const flow *f, plim_str s)
 {
-    plim_str fits = plim_page_fit(s, f->page->width - f->column);
+    plim_str fits = plim_page_fit(s, f->width - f->column);
     size_t n = fits.n;
     if (n == s.n || s.p[n] == ' ')
         return fits;
@@ -81,7 +86,7 @@ static plim_str first_words(const flow *f, plim_str s)
 static void flow_put(flow *f, plim_str s)
 {
     uint32_t wide = plim_text_width(s);
-    while (f->column + wide > f->page->width) {
+    while (f->column + wide > f->width) {
         plim_str part = first_words(f, s);
         plim_buf_add(&f->page->buf, trim_end(part));
         for (s = (plim_str){s.p + part.n, s.n - part.n}; s.n && *s.p == ' ';)
@@ -121,6 +126,7 @@ static plim_paint piece_paint(const plim_block *b, const plim_piece *piece)
 static void write_line(text *t, const plim_block *b)
 {
     flow f = b->lead ? flow_lead(t->p, b->gap, b->lead) : flow_open(t->p, b->gap, b->indent);
+    f.width = b->whole_lines ? UINT32_MAX : f.width;
     for (const plim_piece *piece = b->pieces, *end; piece; piece = end) {
         uint32_t wide;
         end = end_of_group(piece, &wide);

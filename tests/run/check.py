@@ -157,6 +157,11 @@ def examples():
         check(f"{name}: lines are the script's",
               all(f"{name}.py:" in line["line"] for line in r["lines"] if line["live_at_peak"]
                   and line["line"] not in (None, "(backward)")), r["lines"][:3])
+        if name == "mlp":
+            markdown = run(script, "--md", args=args, gpu=("--vram", enough)).stdout
+            check("--md has the same peak, and nothing else on stdout",
+                  f"{r['peak_requested']:,} bytes |" in markdown and markdown.count("### Peak") == 1 and
+                  "It fits" in markdown.split("\n\n")[0], markdown)
         owners = [(tensor["category"], line["source"] or "") for line in r["lines"]
                   for tensor in line["tensors"]] if name != "bert_trainer" else []
         check(f"{name}: optimizer state is the step's",
