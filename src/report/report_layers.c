@@ -248,7 +248,7 @@ static plim_status layers_build(plim_page *p, const void *subject, plim_err *err
     for (uint32_t i = 0; i < list->n; i++) {
         plim_rows rows = layer_rows(p, list->of[i]);
         PLIM_TRY(arrange_layers(p, &rows, err));
-        if (rows.n)
+        if (rows.n && rows.items)
             memcpy(all + n, rows.items, (size_t)(rows.n * sizeof *all));
         n += rows.n;
         p->apart = i > 0;

@@ -367,8 +367,7 @@ void plim_run_title(plim_page *p, const plim_vgpu_report *r, uint32_t n)
 {
     const char *name = plim_report_card(r->card.name);
     plim_line_whole(p, plim_dot(p), 0);
-    plim_say(p, n > 1 ? "%" PRIu32 " x " : "", n);
-    plim_say_glued(p, PLIM_PAINT_PLAIN, "%s", name);
+    plim_say(p, "%s%s", n > 1 ? plim_page_format(p, "%" PRIu32 " x ", n) : "", name);
     if (!strstr(name, "iB")) /* a generic card is called by its size */
         plim_say_glued(p, PLIM_PAINT_PLAIN, ", %s",
                        plim_fmt_bytes(r->card.total, p->style.si).s);
