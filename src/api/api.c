@@ -77,19 +77,19 @@ plim_status plim__model_info(plim_arena *a, const plim_graph *g, const plim_mode
     plim_model_info *m = PLIM_NEW(a, plim_model_info);
     PLIM_TRY(m ? plim_graph_count(g, &c, err) : plim_oom(err));
     *m = (plim_model_info){.size = sizeof *m,
-                           .name = plim__cstr(a, g->name),
-                           .format = plim__cstr(a, g->format),
-                           .producer = plim__cstr(a, g->producer),
-                           .note = plim__cstr(a, g->note),
+                           .name = plim__cstr(a, g->about.name),
+                           .format = plim__cstr(a, g->about.format),
+                           .producer = plim__cstr(a, g->about.producer),
+                           .note = plim__cstr(a, g->about.note),
                            .parameters = c.parameters,
                            .trainable_parameters = c.trainable,
                            .buffers = c.buffers,
                            .parameter_bytes = c.parameter_bytes,
                            .buffer_bytes = c.buffer_bytes,
-                           .batch = g->batch,
-                           .seq = g->seq,
-                           .seq_max = g->seq_max,
-                           .top1 = g->top1 / 1000.0,
+                           .batch = g->sizes.batch,
+                           .seq = g->sizes.seq,
+                           .seq_max = g->sizes.seq_max,
+                           .top1 = g->about.top1 / 1000.0,
                            .packed_weights = g->packed_weights,
                            .ops = g->n_nodes};
     for (uint32_t i = 0; i < g->n_nodes; i++)

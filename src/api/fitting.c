@@ -30,12 +30,12 @@ static plim_status read_model_info(const plim_job *job, int64_t batch, plim_aren
         st = plim_job_note(job, g, err);
     if (!st)
         st = plim__model_info(a, g, out, err);
-    if (!st && g->batch_fixed)
+    if (!st && g->sizes.batch_fixed)
         st = plim_fail(err, PLIM_EUNSUPPORTED, 0,
                        "'%s' was exported with a fixed batch size of %" PRId64
                        ": export it again with a dynamic batch dimension",
-                       (*out)->name, g->batch);
-    if (!st && !g->batch)
+                       (*out)->name, g->sizes.batch);
+    if (!st && !g->sizes.batch)
         st = plim_fail(err, PLIM_EUNSUPPORTED, 0, "'%s' has no batch dimension", (*out)->name);
     return st;
 }
@@ -52,7 +52,7 @@ static plim_status read_seq_info(const plim_job *job, plim_arena *a, plim_graph 
         st = plim_job_note(job, g, err);
     if (!st)
         st = plim__model_info(a, g, out, err);
-    if (!st && shortest.seq != 1 && shortest.seq == g->seq)
+    if (!st && shortest.sizes.seq != 1 && shortest.sizes.seq == g->sizes.seq)
         st = plim_fail(err, PLIM_EUNSUPPORTED, 0, "'%s' has no sequence length to search for",
                        (*out)->name);
     return st;

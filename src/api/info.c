@@ -238,7 +238,7 @@ static plim_status info_fill(plim_job *job, plim_arena *a, void *pub, plim_err *
         if (!st && !copy_inputs(&b, &g))
             st = plim_oom(err);
     }
-    out->name = plim__cstr(a, out->graph && g.name.n ? g.name : job->model->name);
+    out->name = plim__cstr(a, out->graph && g.about.name.n ? g.about.name : job->model->name);
     out->reader = job->model->importer ? job->model->importer->name : NULL;
     out->file_bytes = job->model->source.bytes.n;
     out->size = sizeof *out;

@@ -15,12 +15,12 @@ plim_step_time plim__step_time(const plim_job *job, const plim_graph *g,
     plim_time t = plim_time_of(ledger, job->gpu, !job->step.infer);
     if (t.unknown)
         return (plim_step_time){.unknown = t.unknown};
-    double samples = plim_job_samples_per_s(job, g->batch, t.usual);
+    double samples = plim_job_samples_per_s(job, g->sizes.batch, t.usual);
     return (plim_step_time){.low_ms = t.low * 1e3,
                             .usual_ms = t.usual * 1e3,
                             .high_ms = t.high * 1e3,
                             .samples_per_s = samples,
-                            .tokens_per_s = samples * (double)g->seq,
+                            .tokens_per_s = samples * (double)g->sizes.seq,
                             .computation = t.part[PLIM_TIME_COMPUTATION] / t.usual,
                             .memory = t.part[PLIM_TIME_MEMORY] / t.usual,
                             .launch = t.part[PLIM_TIME_LAUNCH] / t.usual};

@@ -17,7 +17,7 @@ void plim_graph_expect(plim_graph *g, uint32_t n)
         return;
     g->values = v;
     g->nodes = nodes;
-    g->cap_values = g->cap_nodes = n;
+    g->cap.values = g->cap.nodes = n;
 }
 
 plim_node *plim_graph_take_nodes(plim_graph *g, uint32_t *n)
@@ -25,14 +25,14 @@ plim_node *plim_graph_take_nodes(plim_graph *g, uint32_t *n)
     plim_node *old = g->nodes;
     *n = g->n_nodes;
     g->nodes = PLIM_NEW_N(g->arena, plim_node, *n);
-    g->cap_nodes = g->nodes ? *n : 0;
+    g->cap.nodes = g->nodes ? *n : 0;
     g->n_nodes = 0;
     return old;
 }
 
 uint32_t plim_graph_add_value(plim_graph *g, const plim_value *v)
 {
-    if (!PLIM_PUSH_ROOM(g->arena, g->values, g->n_values, g->cap_values))
+    if (!PLIM_PUSH_ROOM(g->arena, g->values, g->n_values, g->cap.values))
         return PLIM_NONE;
     g->values[g->n_values] = *v;
     return g->n_values++;
@@ -40,7 +40,7 @@ uint32_t plim_graph_add_value(plim_graph *g, const plim_value *v)
 
 uint32_t plim_graph_add_node(plim_graph *g, const plim_node *n)
 {
-    if (!PLIM_PUSH_ROOM(g->arena, g->nodes, g->n_nodes, g->cap_nodes))
+    if (!PLIM_PUSH_ROOM(g->arena, g->nodes, g->n_nodes, g->cap.nodes))
         return PLIM_NONE;
     g->nodes[g->n_nodes] = *n;
     plim_assert(n->scope < g->n_scopes);
@@ -53,7 +53,7 @@ uint32_t plim_graph_add_node(plim_graph *g, const plim_node *n)
 
 uint32_t plim_graph_add_scope(plim_graph *g, uint32_t parent, plim_str path, plim_str type)
 {
-    if (!PLIM_PUSH_ROOM(g->arena, g->scopes, g->n_scopes, g->cap_scopes))
+    if (!PLIM_PUSH_ROOM(g->arena, g->scopes, g->n_scopes, g->cap.scopes))
         return PLIM_NONE;
     plim_assert(parent < g->n_scopes || (parent == PLIM_NONE && !g->n_scopes));
     g->scopes[g->n_scopes] = (plim_scope){.parent = parent, .path = path, .type = type};
@@ -75,7 +75,7 @@ bool plim_graph_hold(plim_graph *g, uint32_t scope, uint32_t value)
 
 bool plim_graph_add_input(plim_graph *g, uint32_t value)
 {
-    if (!PLIM_PUSH_ROOM(g->arena, g->inputs, g->n_inputs, g->cap_inputs))
+    if (!PLIM_PUSH_ROOM(g->arena, g->inputs, g->n_inputs, g->cap.inputs))
         return false;
     plim_assert(value < g->n_values);
     g->inputs[g->n_inputs++] = value;
@@ -84,7 +84,7 @@ bool plim_graph_add_input(plim_graph *g, uint32_t value)
 
 bool plim_graph_add_output(plim_graph *g, uint32_t value)
 {
-    if (!PLIM_PUSH_ROOM(g->arena, g->outputs, g->n_outputs, g->cap_outputs))
+    if (!PLIM_PUSH_ROOM(g->arena, g->outputs, g->n_outputs, g->cap.outputs))
         return false;
     plim_assert(value < g->n_values);
     g->outputs[g->n_outputs++] = value;
@@ -93,9 +93,9 @@ bool plim_graph_add_output(plim_graph *g, uint32_t value)
 
 bool plim_graph_add_dim(plim_graph *g, plim_str name, int64_t value)
 {
-    if (!PLIM_PUSH_ROOM(g->arena, g->dims, g->n_dims, g->cap_dims))
+    if (!PLIM_PUSH_ROOM(g->arena, g->sizes.dims, g->sizes.n_dims, g->sizes.cap_dims))
         return false;
-    g->dims[g->n_dims++] = (plim_open_dim){name, value};
+    g->sizes.dims[g->sizes.n_dims++] = (plim_open_dim){name, value};
     return true;
 }
 
@@ -104,10 +104,10 @@ bool plim_graph_add_kv(plim_graph *g, const plim_kv_layers *kv)
     uint64_t token = plim_sat_mul((uint64_t)kv->layers, (uint64_t)kv->heads);
     token = plim_sat_mul(token, (uint64_t)(kv->copies ? kv->copies : 1));
     token = plim_sat_mul(token, plim_sat_add((uint64_t)kv->keys, (uint64_t)kv->values));
-    if (!PLIM_PUSH_ROOM(g->arena, g->kv, g->n_kv, g->cap_kv))
+    if (!PLIM_PUSH_ROOM(g->arena, g->kv.kinds, g->kv.n_kinds, g->kv.cap_kinds))
         return false;
-    g->kv[g->n_kv++] = *kv;
-    g->kv_cache = plim_sat_add(g->kv_cache, token);
+    g->kv.kinds[g->kv.n_kinds++] = *kv;
+    g->kv.elements = plim_sat_add(g->kv.elements, token);
     return true;
 }
 

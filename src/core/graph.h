@@ -127,39 +127,59 @@ typedef struct plim_chunk {
     bool sends;                 /* them to another stage; else the first is the loss */
 } plim_chunk;
 
-typedef struct plim_graph {
-    plim_arena *arena;
+/* What the model is called, where it is from, and what is known of it. */
+typedef struct plim_graph_about {
     plim_str name, format, producer;
     plim_str model_type; /* of a config.json: "llama"; else empty */
     plim_str note; /* what a reader should know about figures from this graph; may be empty */
-    plim_value *values;
-    plim_node *nodes;
-    plim_scope *scopes;
-    uint32_t n_values, n_nodes, n_scopes;
-    uint32_t cap_values, cap_nodes, cap_scopes;
-    uint32_t *inputs, *outputs; /* value ids, in the model's order */
-    uint32_t n_inputs, n_outputs, cap_inputs, cap_outputs;
+    uint32_t top1; /* published top-1 accuracy, thousandths of a percent; 0: not known */
+} plim_graph_about;
+
+/* The sizes of its inputs: those that the user may give, and those that it was built with. */
+typedef struct plim_graph_sizes {
     plim_open_dim *dims; /* by name, for --dim */
     uint32_t n_dims, cap_dims;
-    plim_chunk *chunks; /* in the order of the stages; none: the graph is whole */
-    uint32_t n_chunks;
     int64_t batch;    /* what the batch dimension was bound to; 0: there is none */
     bool batch_fixed; /* the file holds one batch size only */
     int64_t seq;      /* the sequence length that it was built with; 0: not known */
     int64_t seq_max;  /* the longest that the model was made for; 0: no limit, or not known */
-    plim_kv_layers *kv; /* what generation keeps; none: nothing, or not known */
-    uint32_t n_kv, cap_kv;
-    uint64_t
-        kv_cache; /* elements for each token in transformers' cache; 0: none, or not known */
-    uint64_t packed_weights; /* of quantized modules, which are not among its parameters */
-    uint32_t top1; /* published top-1 accuracy, thousandths of a percent; 0: not known */
-    int64_t expert_ranks;   /* each has a part of the experts; 0: all are here, or none */
-    int64_t expert_parts;   /* of the features of each; 0 or 1: they are not divided */
-    int64_t contexts;       /* it is about one of so many parts of the tokens; 0: about all */
-    bool cached;            /* keys and values of this pass are among the outputs */
-    bool labels_are_inputs; /* an input serves as labels, too */
     int64_t virtual_tokens; /* in front of those of each sequence, as bound */
     bool uneven;            /* sequences are padded or packed, as bound: an input says how */
+} plim_graph_sizes;
+
+/* What generation keeps of the tokens that it has seen; no kinds: nothing, or not known. */
+typedef struct plim_graph_kv {
+    plim_kv_layers *kinds;
+    uint32_t n_kinds, cap_kinds;
+    uint64_t elements; /* for each token in transformers' cache; 0: none, or not known */
+    bool returned;     /* keys and values of this pass are among the outputs */
+} plim_graph_kv;
+
+/* Which part of the model it is, where several ranks share one. */
+typedef struct plim_graph_part {
+    int64_t contexts;     /* it is about one of so many parts of the tokens; 0: about all */
+    int64_t expert_ranks; /* each has a part of the experts; 0: all are here, or none */
+    int64_t expert_parts; /* of the features of each; 0 or 1: they are not divided */
+    plim_chunk *chunks;   /* in the order of the stages; none: the graph is whole */
+    uint32_t n_chunks;
+} plim_graph_part;
+
+typedef struct plim_graph {
+    plim_arena *arena;
+    plim_value *values;
+    plim_node *nodes;
+    plim_scope *scopes;
+    uint32_t *inputs, *outputs; /* value ids, in the model's order */
+    uint32_t n_values, n_nodes, n_scopes, n_inputs, n_outputs;
+    struct {
+        uint32_t values, nodes, scopes, inputs, outputs;
+    } cap;                   /* what the arrays have room for */
+    bool labels_are_inputs;  /* an input serves as labels, too */
+    uint64_t packed_weights; /* of quantized modules, which are not among its parameters */
+    plim_graph_about about;
+    plim_graph_sizes sizes;
+    plim_graph_kv kv;
+    plim_graph_part part;
 } plim_graph;
 
 /* The value that has the tensor: of a tied parameter the one that it is tied to. */
@@ -199,7 +219,7 @@ bool plim_graph_hold(plim_graph *g, uint32_t scope, uint32_t value);
 bool plim_graph_add_input(plim_graph *g, uint32_t value);
 bool plim_graph_add_output(plim_graph *g, uint32_t value);
 bool plim_graph_add_dim(plim_graph *g, plim_str name, int64_t value);
-bool plim_graph_add_kv(plim_graph *g, const plim_kv_layers *kv); /* and to kv_cache */
+bool plim_graph_add_kv(plim_graph *g, const plim_kv_layers *kv); /* and to kv.elements */
 
 /* NULL if the graph is sound, else what is wrong: ids in range, each value
  * made before it is used, scopes acyclic, sizes that do not overflow. */

@@ -73,16 +73,16 @@ static const char *value_dtype(const search *s)
 /* A given shape determines the batch, too. */
 static const char *value_half(const search *s)
 {
-    if (s->g->batch < 2 || s->g->batch_fixed || was_given(s, PLIM_SET_input) ||
+    if (s->g->sizes.batch < 2 || s->g->sizes.batch_fixed || was_given(s, PLIM_SET_input) ||
         was_given(s, PLIM_SET_dim))
         return NULL;
-    return plim_arena_printf(s->a, "%" PRId64, s->g->batch / 2).p;
+    return plim_arena_printf(s->a, "%" PRId64, s->g->sizes.batch / 2).p;
 }
 
 /* With half the batch: the same number of samples for each optimizer step. */
 static const char *value_accumulate(const search *s)
 {
-    if (s->job->step.infer || s->g->batch % 2 || !value_half(s))
+    if (s->job->step.infer || s->g->sizes.batch % 2 || !value_half(s))
         return NULL;
     return plim_arena_printf(s->a, "%d", 2 * s->job->step.accumulate).p;
 }

@@ -354,7 +354,7 @@ static plim_status measure_size(plim_fit_search *s, int64_t size, plim_fit_row *
             v.needed_low = v.needed_high = UINT64_MAX;
     else if (st)
         return plim_fail(err, why.code, why.at, "%s", why.msg);
-    s->batch = s->kept->g.batch;
+    s->batch = s->kept->g.sizes.batch;
     row->reserved = v.reserved;
     row->reserved_low = v.reserved_low;
     row->reserved_high = v.reserved_high;

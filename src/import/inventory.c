@@ -97,8 +97,8 @@ plim_status plim_inventory_graph(plim_inventory *v, const plim_graph *g, plim_er
     for (uint32_t i = first; i < v->n_items && !st; i++)
         if (v->items[i].same_as != PLIM_NONE)
             v->items[i].same_as = place[v->items[i].same_as];
-    for (uint32_t i = 0; i < g->n_dims && !st; i++)
-        st = plim_inventory_dim(v, g->dims[i].name, g->dims[i].value, err);
+    for (uint32_t i = 0; i < g->sizes.n_dims && !st; i++)
+        st = plim_inventory_dim(v, g->sizes.dims[i].name, g->sizes.dims[i].value, err);
     return st;
 }
 

@@ -30,9 +30,9 @@ static const char *say_outputs(const plim_step_info *info)
 static const char *say_cache(const plim_job *job, const plim_graph *g,
                              const plim_step_info *info)
 {
-    if (!g->kv_cache)
+    if (!g->kv.elements)
         return "";
-    if (g->cached)
+    if (g->kv.returned)
         return "; keys and values cached (use_cache=True)";
     if (!plim_str_is(job->step.checkpoint, "none"))
         return "; keys and values not cached, because of checkpointing";
@@ -42,7 +42,7 @@ static const char *say_cache(const plim_job *job, const plim_graph *g,
 
 static const char *say_routes(const plim_graph *g)
 {
-    return g->expert_ranks
+    return g->part.expert_ranks
                ? "; tokens routed evenly, so that each card of ep computes as many "
                  "rows as it sends"
                : "";

@@ -58,7 +58,7 @@ plim_status plim_job_resolve(plim_job *job, const plim_graph *g, const plim_step
          step->autocast == PLIM_F32 ? NULL : plim_dtype_name(step->autocast)},
         {PLIM_SET_optimizer, plim_arena_str(job->arena, step->optim.text).p},
         {PLIM_SET_ema, plim_arena_str(job->arena, step->ema.text).p},
-        {PLIM_SET_cache, g->kv_cache ? (g->cached ? "on" : "off") : NULL},
+        {PLIM_SET_cache, g->kv.elements ? (g->kv.returned ? "on" : "off") : NULL},
         {PLIM_SET_loop, info ? info->loop->name : NULL},
         {PLIM_SET_keep, keeps.p},
         {PLIM_SET_clip, step->clip ? "true" : "false"},
@@ -68,7 +68,7 @@ plim_status plim_job_resolve(plim_job *job, const plim_graph *g, const plim_step
                                 : NULL},
         {PLIM_SET_torch, plim_torch_name(job->arena, step->world.lib.torch)},
     };
-    plim_status st = put_int(job, PLIM_SET_batch, g->batch, err);
+    plim_status st = put_int(job, PLIM_SET_batch, g->sizes.batch, err);
     if (!st)
         st = put_int(job, PLIM_SET_steps, step->steps, err);
     if (!st && info && !step->infer)
@@ -84,24 +84,24 @@ plim_status plim_job_note(const plim_job *job, plim_graph *g, plim_err *err)
 {
     plim_buf b;
     plim_buf_init(&b, g->arena);
-    plim_buf_add(&b, g->note);
-    if (g->note.n && g->note.p[g->note.n - 1] != '.')
+    plim_buf_add(&b, g->about.note);
+    if (g->about.note.n && g->about.note.p[g->about.note.n - 1] != '.')
         plim_buf_puts(&b, ".");
-    if (g->batch && g->batch_fixed)
+    if (g->sizes.batch && g->sizes.batch_fixed)
         plim_buf_printf(&b,
                         "%sThe file was exported with a fixed batch size of %" PRId64
                         ": to estimate others, export it again with a dynamic batch "
                         "dimension.",
-                        b.n ? " " : "", g->batch);
-    if (g->kv_cache && !g->cached && job->step.infer) {
+                        b.n ? " " : "", g->sizes.batch);
+    if (g->kv.elements && !g->kv.returned && job->step.infer) {
         uint64_t token =
-            plim_sat_mul(g->kv_cache, plim_dtype_bytes(plim_job_cache_dtype(job, g)));
+            plim_sat_mul(g->kv.elements, plim_dtype_bytes(plim_job_cache_dtype(job, g)));
         plim_buf_printf(&b,
                         "%sA KV cache for generation is not included: %s for each token, up "
                         "to %s for a sequence of %" PRId64 ".",
                         b.n ? " " : "", plim_fmt_bytes(token, false).s,
-                        plim_fmt_bytes(plim_sat_mul(token, (uint64_t)g->seq), false).s,
-                        g->seq);
+                        plim_fmt_bytes(plim_sat_mul(token, (uint64_t)g->sizes.seq), false).s,
+                        g->sizes.seq);
     }
     const char *torch = plim_torch_note(g->arena, job->settings->torch);
     if (!torch)
@@ -110,8 +110,8 @@ plim_status plim_job_note(const plim_job *job, plim_graph *g, plim_err *err)
     if (job->alloc.allocator->model)
         plim_buf_printf(&b, "%s%s", b.n ? " " : "", job->alloc.allocator->model);
     PLIM_TRY(plim_job_say_uncompared(job, g->arena, &b, err));
-    if (b.n > g->note.n + 1) /* more than a full stop was added */
-        g->note = plim_buf_str(&b);
+    if (b.n > g->about.note.n + 1) /* more than a full stop was added */
+        g->about.note = plim_buf_str(&b);
     return b.bad ? plim_oom(err) : PLIM_OK;
 }
 

@@ -235,8 +235,8 @@ static plim_status read_graph(const plim_model *m, const plim_binding *bind, pli
                                  : plim_zoo_build(g, m->text, bind, err);
     if (!st && m->importer && !m->importer->built)
         st = verify_nodes(g, err);
-    if (!st && !g->name.n)
-        g->name = plim_arena_str(a, m->name);
+    if (!st && !g->about.name.n)
+        g->about.name = plim_arena_str(a, m->name);
     return st;
 }
 
@@ -312,15 +312,15 @@ plim_status plim_model_list(const plim_model *m, const plim_binding *bind, plim_
         st = plim_inventory_graph(v, g, err);
     else
         st = list_file(m, v, err);
-    if (!st && !im && g->note.n)
-        st = plim_inventory_note(v, err, PLIM_STR_FMT, PLIM_STR_ARG(g->note));
+    if (!st && !im && g->about.note.n)
+        st = plim_inventory_note(v, err, PLIM_STR_FMT, PLIM_STR_ARG(g->about.note));
     if (!st && alone)
         st = plim_inventory_note(v, err, "a graph for --infer alone: %s", why.msg);
     else if (!st && !*graph && im->read)
         st = plim_inventory_note(v, err, "no graph: %s", why.msg);
     if (!st && !v->format.n && *graph)
-        v->format = g->format;
+        v->format = g->about.format;
     if (!st && !v->producer.n && *graph)
-        v->producer = g->producer;
+        v->producer = g->about.producer;
     return st;
 }

@@ -95,9 +95,9 @@ static uint64_t count_fused_queries(const plim_graph *g)
         const module *m = v->meta.rank == 2 && plim_serve_is_weight(v) && !v->packed
                               ? module_of(v->name, &leaf)
                               : NULL;
-        if (!m || m->how != FUSED || !g->n_kv || !g->kv[0].keys)
+        if (!m || m->how != FUSED || !g->kv.n_kinds || !g->kv.kinds[0].keys)
             continue;
-        int64_t heads = v->meta.dim[m->dim] / g->kv[0].keys - 2 * g->kv[0].heads;
+        int64_t heads = v->meta.dim[m->dim] / g->kv.kinds[0].keys - 2 * g->kv.kinds[0].heads;
         return heads > 0 ? (uint64_t)heads : 0;
     }
     return 0;
@@ -106,25 +106,25 @@ static uint64_t count_fused_queries(const plim_graph *g)
 /* Cards that are more than the heads of keys and values have copies of them. */
 static plim_status count_heads(dividing *d)
 {
-    for (uint32_t i = 0; i < d->g->n_kv; i++) {
-        const plim_kv_layers *kv = &d->g->kv[i];
+    for (uint32_t i = 0; i < d->g->kv.n_kinds; i++) {
+        const plim_kv_layers *kv = &d->g->kv.kinds[i];
         if (!kv->heads || !kv->values)
             continue;
         if (d->kv && d->kv != (uint64_t)kv->heads)
             return plim_fail(d->err, PLIM_EUNSUPPORTED, 0,
                              "tp: layers of '" PLIM_STR_FMT "' have %" PRIu64 " and %" PRId64
                              " heads of keys and values: that is not simulated",
-                             PLIM_STR_CUT(d->g->name), d->kv, kv->heads);
+                             PLIM_STR_CUT(d->g->about.name), d->kv, kv->heads);
         d->kv = (uint64_t)kv->heads;
     }
     d->queries = count_read_queries(d->g);
     if (!d->queries)
         d->queries = count_fused_queries(d->g);
     if (d->queries % d->cards)
-        return refuse_number(d, d->queries, "heads", d->g->name);
+        return refuse_number(d, d->queries, "heads", d->g->about.name);
     d->own_kv = PLIM_MAX(d->kv / d->cards, 1);
     if (d->kv && (d->kv >= d->cards ? d->kv % d->cards : d->cards % d->kv))
-        return refuse_number(d, d->kv, "heads of keys and values", d->g->name);
+        return refuse_number(d, d->kv, "heads of keys and values", d->g->about.name);
     return PLIM_OK;
 }
 
@@ -279,8 +279,8 @@ static void divide_results(const dividing *d, const plim_node *n, plim_serve_fra
 /* What a card keeps of a token: a latent vector is whole. */
 static void divide_cache(const dividing *d, plim_graph *g)
 {
-    for (uint32_t i = 0; i < g->n_kv; i++) {
-        plim_kv_layers *kv = &g->kv[i];
+    for (uint32_t i = 0; i < g->kv.n_kinds; i++) {
+        plim_kv_layers *kv = &g->kv.kinds[i];
         if (kv->heads && kv->values)
             kv->heads = (int64_t)d->own_kv;
         kv->channels = (int64_t)plim_ceil_div((uint64_t)kv->channels, d->cards);

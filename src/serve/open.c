@@ -128,9 +128,9 @@ static plim_status read_model(plim_serve_question *q, plim_err *err)
     q->job->bind.seq = other ? 0 : 1; /* a model without sequences? */
     if (st && (!other || plim_job_graph(q->job, 0, q->arena, g, &none)))
         return plim_fail(err, st, why.at, "%s", why.msg);
-    if (!g->n_kv)
+    if (!g->kv.n_kinds)
         return refuse_model(q, err);
-    q->most_context = g->seq_max > 0 ? (uint64_t)g->seq_max : 0;
+    q->most_context = g->sizes.seq_max > 0 ? (uint64_t)g->sizes.seq_max : 0;
     if (q->engine->flags & PLIM_ENGINE_HALVES && plim_question_dtype(q) == PLIM_F32 &&
         !q->job->settings->dtype)
         q->job->step.dtype =

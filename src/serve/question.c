@@ -49,9 +49,9 @@ uint64_t plim_question_kv(const plim_serve_question *q, const plim_kv_layers *kv
 uint64_t plim_question_token(const plim_serve_question *q)
 {
     uint64_t sum = 0;
-    for (uint32_t i = 0; q->g && i < q->g->n_kv; i++)
-        if (!q->g->kv[i].window)
-            sum = plim_sat_add(sum, plim_question_kv(q, &q->g->kv[i]));
+    for (uint32_t i = 0; q->g && i < q->g->kv.n_kinds; i++)
+        if (!q->g->kv.kinds[i].window)
+            sum = plim_sat_add(sum, plim_question_kv(q, &q->g->kv.kinds[i]));
     return sum;
 }
 

@@ -58,7 +58,7 @@ static plim_status make_stage(plim_serve_question *q, const plim_graph *g, uint6
                               uint64_t first, plim_serve_stage *out, plim_err *err)
 {
     const plim_serve_fraction none = {0, 1};
-    uint64_t n = count_layers((uint64_t)g->kv[0].layers, q->n_stages, at);
+    uint64_t n = count_layers((uint64_t)g->kv.kinds[0].layers, q->n_stages, at);
     plim_graph *own = PLIM_NEW(q->arena, plim_graph);
     plim_kv_layers *kv = PLIM_NEW(q->arena, plim_kv_layers);
     plim_serve_fraction *part =
@@ -66,9 +66,9 @@ static plim_status make_stage(plim_serve_question *q, const plim_graph *g, uint6
     if (!own || !kv || !part)
         return plim_oom(err);
     *own = *g;
-    *kv = g->kv[0];
+    *kv = g->kv.kinds[0];
     kv->layers = (int64_t)n;
-    own->kv = kv;
+    own->kv.kinds = kv;
     for (uint32_t i = 0; i < g->n_values; i++) {
         int64_t layer = layer_of(g->values[i].name);
         bool here = !plim_serve_is_weight(&g->values[i]) ||
@@ -96,19 +96,19 @@ static plim_status divide_layers(plim_serve_question *q, const plim_graph *g,
 {
     plim_serve_stage *stages = PLIM_NEW_N(q->arena, plim_serve_stage, q->n_stages);
     plim_status st = stages ? PLIM_OK : plim_oom(err);
-    if (!st && g->n_kv != 1)
+    if (!st && g->kv.n_kinds != 1)
         st = plim_fail(err, PLIM_EUNSUPPORTED, 0,
                        "pp: layers of '" PLIM_STR_FMT
                        "' are of several kinds: their division among stages is not simulated",
-                       PLIM_STR_CUT(g->name));
-    if (!st && q->n_stages > (uint64_t)g->kv[0].layers)
+                       PLIM_STR_CUT(g->about.name));
+    if (!st && q->n_stages > (uint64_t)g->kv.kinds[0].layers)
         st = plim_fail(err, PLIM_EUSAGE, 0,
                        "pp: %" PRIu64 " stages are more than the %" PRId64
                        " layers of the model",
-                       q->n_stages, g->kv[0].layers);
+                       q->n_stages, g->kv.kinds[0].layers);
     for (uint64_t i = 0, first = 0; i < q->n_stages && !st; i++) {
         st = make_stage(q, g, i, first, &stages[i], err);
-        first += count_layers((uint64_t)g->kv[0].layers, q->n_stages, i);
+        first += count_layers((uint64_t)g->kv.kinds[0].layers, q->n_stages, i);
     }
     q->stages = stages;
     for (uint64_t i = 0; i < q->n_stages && !st; i++) {

@@ -74,11 +74,12 @@ plim_status plim_share_context(plim_graph *g, const plim_share *s, plim_err *err
 {
     plim_status st = PLIM_OK;
     uint32_t found = 0;
-    if (g->contexts != s->size[PLIM_AXIS_cp])
-        return plim_fail(err, PLIM_EUSAGE, 0,
-                         "cp divides the tokens of decoders that plimsoll builds from a "
-                         "config.json: '" PLIM_STR_FMT "' is none",
-                         PLIM_STR_CUT(g->model_type.n ? g->model_type : g->name));
+    if (g->part.contexts != s->size[PLIM_AXIS_cp])
+        return plim_fail(
+            err, PLIM_EUSAGE, 0,
+            "cp divides the tokens of decoders that plimsoll builds from a "
+            "config.json: '" PLIM_STR_FMT "' is none",
+            PLIM_STR_CUT(g->about.model_type.n ? g->about.model_type : g->about.name));
     for (uint32_t i = 0; i < g->n_nodes && !st; i++) {
         if (!plim_node_calls(&g->nodes[i], "scaled_dot_product_attention"))
             continue;

@@ -81,7 +81,8 @@ static plim_mg_placed place_value(const plim_graph *g, const bool *ends, uint32_
                             .columns = matrix ? v->meta.dim[1] : 1,
                             .numel = numel,
                             .alone = v->shared,
-                            .expert = g->expert_ranks > 1 && plim_name_in_experts(v->name),
+                            .expert =
+                                g->part.expert_ranks > 1 && plim_name_in_experts(v->name),
                             .plain = is_plain(g, ends, value)};
 }
 
@@ -102,7 +103,7 @@ static bool find_buffers(plim_arena *a, const plim_graph *g, manner how, plim_mg
                          uint32_t n, buffers **out, uint32_t *n_out)
 {
     enum { KINDS = 3 };
-    uint32_t chunks = PLIM_MAX(g->n_chunks, 1u), at = 0;
+    uint32_t chunks = PLIM_MAX(g->part.n_chunks, 1u), at = 0;
     plim_mg_placed *room = PLIM_NEW_N(a, plim_mg_placed, (uint64_t)n + 1);
     *n_out = 0;
     *out = PLIM_NEW_N(a, buffers, KINDS * (uint64_t)chunks);
@@ -110,7 +111,7 @@ static bool find_buffers(plim_arena *a, const plim_graph *g, manner how, plim_mg
         return false;
     memcpy(room, p, n * sizeof *p);
     for (uint32_t k = 0, end = 0; k < chunks; k++) {
-        plim_str path = chunks > 1 ? g->scopes[g->chunks[k].scope].path : PLIM_STR("");
+        plim_str path = chunks > 1 ? g->scopes[g->part.chunks[k].scope].path : PLIM_STR("");
         uint32_t first = end;
         while (end < n && (!path.n || plim_name_within(g->values[room[end].value].name, path)))
             end++;

@@ -21,7 +21,7 @@ static uint64_t common_multiple(uint64_t a, uint64_t b)
 /* That share out the experts and the features of each. */
 static int64_t count_expert_cards(const plim_graph *g)
 {
-    return PLIM_MAX(g->expert_ranks, 1) * PLIM_MAX(g->expert_parts, 1);
+    return PLIM_MAX(g->part.expert_ranks, 1) * PLIM_MAX(g->part.expert_parts, 1);
 }
 
 /* Ranks of a stage that follow one another divide an expert, then share out experts. */

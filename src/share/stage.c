@@ -331,15 +331,15 @@ static plim_status cut_stages(cutting *c, const plim_share *s)
     uint64_t ranks = (uint64_t)s->size[PLIM_AXIS_pp], n = (uint64_t)s->chunks,
              stages = ranks * n;
     plim_status st = PLIM_OK;
-    g->n_chunks = (uint32_t)n;
-    g->chunks = PLIM_NEW_N(g->arena, plim_chunk, n);
-    if (!g->chunks)
+    g->part.n_chunks = (uint32_t)n;
+    g->part.chunks = PLIM_NEW_N(g->arena, plim_chunk, n);
+    if (!g->part.chunks)
         return plim_oom(c->err);
     for (uint64_t k = 0; k < n && !st; k++) {
         uint64_t at = k * ranks + (uint64_t)s->at[PLIM_AXIS_pp];
         c->first = (uint32_t)(at * c->blocks.n / stages);
         c->end = (uint32_t)((at + 1) * c->blocks.n / stages);
-        st = cut_stage(c, &g->chunks[k]);
+        st = cut_stage(c, &g->part.chunks[k]);
     }
     return st ? st : drop_held(c);
 }
@@ -352,7 +352,7 @@ static plim_status cut_graph(cutting *c, const plim_share *s)
     c->outputs = g->outputs;
     c->n_outputs = g->n_outputs;
     g->outputs = NULL;
-    g->n_outputs = g->cap_outputs = 0;
+    g->n_outputs = g->cap.outputs = 0;
     c->old = plim_graph_take_nodes(g, &c->n_old);
     c->dropped = PLIM_NEW_N(g->arena, bool, (uint64_t)c->n_old + 1);
     c->uses = PLIM_NEW_N(g->arena, uint32_t, (uint64_t)c->n_values + 1);

@@ -60,7 +60,8 @@ static plim_status refuse_model(const plim_graph *g, plim_err *err)
     return plim_fail(err, PLIM_EUSAGE, 0,
                      "tp: no plan is known for this model: '" PLIM_STR_FMT
                      "' is not one of %s, built from a config.json",
-                     PLIM_STR_CUT(g->model_type.n ? g->model_type : g->name), known);
+                     PLIM_STR_CUT(g->about.model_type.n ? g->about.model_type : g->about.name),
+                     known);
 }
 
 /* Whether the path ends with one of the names "self_attn.q_proj mlp.up_proj". */
@@ -343,7 +344,7 @@ static plim_status refuse_sequence(const dividing *d)
     if (!d->plan->table)
         return plim_fail(d->err, PLIM_EUSAGE, 0,
                          "sequence_parallel: no plan is known for '" PLIM_STR_FMT "'",
-                         PLIM_STR_CUT(g->model_type));
+                         PLIM_STR_CUT(g->about.model_type));
     for (uint32_t i = 0; i < g->n_values; i++)
         if (g->values[i].tied_to != PLIM_NONE)
             return plim_fail(
@@ -351,11 +352,11 @@ static plim_status refuse_sequence(const dividing *d)
                 "sequence_parallel divides the head and the embedding each by itself, but "
                 "'" PLIM_STR_FMT "' is tied",
                 PLIM_STR_CUT(g->values[i].name));
-    if (g->seq % parts_of(d))
+    if (g->sizes.seq % parts_of(d))
         return plim_fail(d->err, PLIM_EUSAGE, 0,
                          "sequence_parallel: %" PRId64 " cards do not divide %" PRId64
                          " tokens",
-                         parts_of(d), g->seq);
+                         parts_of(d), g->sizes.seq);
     return PLIM_OK;
 }
 
@@ -363,7 +364,7 @@ plim_status plim_share_tensor(plim_graph *g, const plim_share *s, plim_err *err)
 {
     dividing d = {.g = g,
                   .share = s,
-                  .plan = find_plan(g->model_type),
+                  .plan = find_plan(g->about.model_type),
                   .read = PLIM_NONE,
                   .scattered = PLIM_NONE,
                   .err = err};

@@ -22,23 +22,23 @@ void plim_run_pipelined(plim_run *r)
 {
     const plim_graph *g = r->g;
     plim_pipeline *p = PLIM_NEW(r->a, plim_pipeline);
-    if (!g->n_chunks)
+    if (!g->part.n_chunks)
         return;
-    if (!p || !(p->stages = PLIM_NEW_N(r->a, plim_stage, g->n_chunks))) {
+    if (!p || !(p->stages = PLIM_NEW_N(r->a, plim_stage, g->part.n_chunks))) {
         plim_m_oom(r->m);
         return;
     }
-    p->n = g->n_chunks;
+    p->n = g->part.n_chunks;
     p->microbatches = (uint32_t)r->s->share.microbatches;
     for (uint32_t i = 0; i < p->n; i++) {
-        p->stages[i].chunk = &g->chunks[i];
+        p->stages[i].chunk = &g->part.chunks[i];
         if (!(p->stages[i].flights = PLIM_NEW_N(r->a, plim_flight, p->microbatches)))
             plim_m_oom(r->m);
     }
     find_nodes(g, p);
     r->pipeline = p;
     r->shared.defers = true;
-    const plim_chunk *last = &g->chunks[p->n - 1];
+    const plim_chunk *last = &g->part.chunks[p->n - 1];
     if (!last->sends &&
         r->s->share.schedule !=
             PLIM_SCHEDULE_MEGATRON) /* the model's outputs are its loss and others: stage.c */

@@ -41,9 +41,9 @@ typedef struct plim_run {
     plim_ledger ledger;
     uint32_t loss_at; /* the node from which on the caller computes the loss, once it has bound
                          the outputs; PLIM_NONE: the model does, or there is none */
-    plim_t
-        divided[PLIM_RUN_INPUTS + 1]; /* of g->contexts: parts of inputs, and a copy of one */
-    plim_pipeline *pipeline;          /* NULL: there is none */
+    plim_t divided[PLIM_RUN_INPUTS +
+                   1];       /* of g->part.contexts: parts of inputs, and a copy of one */
+    plim_pipeline *pipeline; /* NULL: there is none */
 } plim_run;
 
 void plim_run_mark(plim_run *r, plim_phase phase, plim_str op);

@@ -199,7 +199,7 @@ static void choose_loss(plim_run *r)
         return;
     }
     const plim_meta *first = &g->values[g->outputs[0]].meta;
-    if (g->n_chunks) { /* the last stage has the model's own */
+    if (g->part.n_chunks) { /* the last stage has the model's own */
         r->loss_kind = PLIM_LOSS_MODEL;
         return;
     }
@@ -295,17 +295,17 @@ static void release_batch(plim_run *r)
 static void enter_context(plim_run *r)
 {
     plim_t *copy = &r->divided[PLIM_RUN_INPUTS];
-    for (uint32_t i = 0; r->g->contexts > 1 && i < r->g->n_inputs; i++) {
+    for (uint32_t i = 0; r->g->part.contexts > 1 && i < r->g->n_inputs; i++) {
         plim_m_place(r->m, PLIM_NONE, r->g->values[r->g->inputs[i]].name, "part",
                      PLIM_CAT_INPUT);
         plim_meta part = *plim_m_meta(r->m, r->now->x[i]);
         plim_t whole = plim_m_empty(r->m, &part);
-        part.dim[part.rank - 1] /= r->g->contexts;
+        part.dim[part.rank - 1] /= r->g->part.contexts;
         plim_meta_contiguous(&part);
         r->divided[i] = plim_m_empty(r->m, &part);
         plim_m_drop(r->m, whole);
     }
-    for (uint32_t i = 0; r->g->contexts > 1 && i < r->g->n_inputs; i++) {
+    for (uint32_t i = 0; r->g->part.contexts > 1 && i < r->g->n_inputs; i++) {
         plim_t next = plim_m_empty_like(r->m, r->divided[i]);
         plim_run_release(r, copy, 1);
         *copy = next;

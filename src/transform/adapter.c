@@ -502,9 +502,9 @@ plim_status plim_adapter_apply(plim_graph *g, const plim_adapter *spec,
 {
     plim_adapting ad = {.spec = spec, .run = *run, .targets = spec->targets};
     if (!ad.targets.n)
-        ad.targets = plim_adapter_family(spec->method->name, g->model_type);
+        ad.targets = plim_adapter_family(spec->method->name, g->about.model_type);
     if (!ad.targets.n && spec->method->targets)
-        ad.targets = plim_adapter_family(spec->method->targets, g->model_type);
+        ad.targets = plim_adapter_family(spec->method->targets, g->about.model_type);
     if (!ad.targets.n && !spec->method->whole)
         return plim_fail(
             err, PLIM_EUSAGE, 0,

@@ -14,7 +14,8 @@ static bool is_feedforward(plim_adapting *ad)
     const plim_adapted *base = plim_adapter_base(ad);
     plim_str names = plim_adapter_spec(ad)->text, name;
     if (!names.n)
-        names = plim_adapter_family("ia3 feedforward", plim_adapter_nn(ad)->g->model_type);
+        names =
+            plim_adapter_family("ia3 feedforward", plim_adapter_nn(ad)->g->about.model_type);
     while (plim_item_word(&names, '+', &name))
         if (plim_str_ends(base->path, name))
             return true;

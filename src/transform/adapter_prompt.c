@@ -81,8 +81,8 @@ static bool find_embedding(prompt *p, plim_node *old, uint32_t n)
     p->last = &old[i < n ? plim_call_end(old, n, i) : n];
     p->ids = i < n ? plim_call_input(g, p->first, p->last) : PLIM_NONE;
     look_through_view(p, old);
-    if (p->ids == PLIM_NONE || g->virtual_tokens != p->tokens || !is_token_input(p, p->ids) ||
-        p->last[-1].n_outs != 1) {
+    if (p->ids == PLIM_NONE || g->sizes.virtual_tokens != p->tokens ||
+        !is_token_input(p, p->ids) || p->last[-1].n_outs != 1) {
         plim_nn_fail(p->n, PLIM_EUNSUPPORTED,
                      "%s: only decoders that plimsoll builds from a config.json can be given "
                      "virtual tokens",

@@ -279,12 +279,12 @@ static void add_note(packer *p)
 {
     plim_graph *g = p->n.g;
     g->packed_weights = p->weights;
-    g->note = plim_arena_printf(
+    g->about.note = plim_arena_printf(
         g->arena,
         "%s weights of %s modules are quantized (%s): they are listed as buffers%s" PLIM_STR_FMT,
         plim_fmt_count(p->weights).s, plim_fmt_count(p->n_made).s, kinds[p->spec->kind],
-        g->note.n ? "; " : "", PLIM_STR_ARG(g->note));
-    if (!g->note.p)
+        g->about.note.n ? "; " : "", PLIM_STR_ARG(g->about.note));
+    if (!g->about.note.p)
         p->n.st = plim_oom(p->n.err);
 }
 

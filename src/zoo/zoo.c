@@ -331,9 +331,9 @@ static plim_status zoo_configure(plim_graph *g, const plim_zoo_model *m,
 {
     plim_source s = {.bytes = {.p = (const uint8_t *)m->config, .n = strlen(m->config)}};
     plim_status st = plim_importer_hf.read(g, &s, bind, err);
-    g->name = plim_str_of(m->name);
-    g->format = PLIM_STR("built-in");
-    g->producer = plim_str_of(m->src);
+    g->about.name = plim_str_of(m->name);
+    g->about.format = PLIM_STR("built-in");
+    g->about.producer = plim_str_of(m->src);
     return st;
 }
 
@@ -363,15 +363,15 @@ static plim_status zoo_construct(plim_graph *g, const plim_zoo_model *m, plim_st
     n.infer = bind && bind->infer;
     memcpy(sample, m->input, sizeof sample);
     const void *row = arg.p ? m->parse(&n, arg, &sample[0]) : m->row;
-    g->name = arg.p ? plim_arena_str(g->arena, name) : plim_str_of(m->name);
-    g->format = PLIM_STR("built-in");
-    g->producer = plim_str_of(m->src);
-    g->top1 = zoo_top1(m);
-    if (!g->name.p)
+    g->about.name = arg.p ? plim_arena_str(g->arena, name) : plim_str_of(m->name);
+    g->about.format = PLIM_STR("built-in");
+    g->about.producer = plim_str_of(m->src);
+    g->about.top1 = zoo_top1(m);
+    if (!g->about.name.p)
         n.st = plim_oom(err);
     int32_t rank = n.st ? 0 : zoo_shape(&n, m, sample, bind, dim);
     if (!n.st) {
-        g->batch = dim[0];
+        g->sizes.batch = dim[0];
         m->build(&n, row, plim_nn_input(&n, "x", PLIM_F32, (plim_ints){dim, (uint32_t)rank}));
     }
     return n.st;

@@ -610,7 +610,7 @@ static void test_kv_cache(void **state)
         snprintf(path, sizeof path, GOLDEN("hf/%s.json"), cases[i].name);
         assert_int_equal(plim_model_find(&m, &a, path, &err), PLIM_OK);
         assert_int_equal(plim_model_graph(&m, &bind, &a, &g, &err), PLIM_OK);
-        CHECK(cases[i].why, g.kv_cache == cases[i].elements);
+        CHECK(cases[i].why, g.kv.elements == cases[i].elements);
         plim_model_close(&m);
         plim_arena_free(&a);
     }

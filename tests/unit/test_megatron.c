@@ -615,7 +615,7 @@ static void test_contexts(void **state)
             fail_msg("%s: %d, %s", rows[i].text, (int)st, err.msg);
         if (!st) {
             assert_int_equal(g.values[g.inputs[0]].meta.dim[1], rows[i].seq);
-            assert_int_equal(g.seq, 32); /* of all ranks */
+            assert_int_equal(g.sizes.seq, 32); /* of all ranks */
         }
         plim_arena_free(&a);
     }

@@ -107,7 +107,7 @@ static void test_small(void **state)
         CHECK_STR(why, text, small[i].targets);
         CHECK(why, plim_graph_count(&g, &n, &err) == PLIM_OK);
         CHECK(why, n.parameters == small[i].parameters && n.buffers == small[i].buffers);
-        CHECK_STR(why, g.producer.p, "onnx_small");
+        CHECK_STR(why, g.about.producer.p, "onnx_small");
         plim_arena_free(&a);
         plim_file_close(&b);
     }

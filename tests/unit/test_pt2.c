@@ -121,15 +121,15 @@ static void test_samples(void **state)
             CHECK(why, c.buffers == samples[i].buffers);
             CHECK(why, c.buffer_bytes == samples[i].buffer_bytes);
             CHECK(why, g.n_nodes == samples[i].nodes);
-            CHECK(why, g.batch == batch && !g.batch_fixed);
+            CHECK(why, g.sizes.batch == batch && !g.sizes.batch_fixed);
             CHECK(why, g.n_inputs == 1 && g.n_outputs == 1);
             CHECK(why, g.values[g.inputs[0]].kind == PLIM_VALUE_INPUT);
             snprintf(want, sizeof want, "[%d, %s]", (int)batch, samples[i].input);
             check_shape(why, &g, g.inputs[0], want);
             snprintf(want, sizeof want, "[%d, %s]", (int)batch, samples[i].output);
             check_shape(why, &g, g.outputs[0], want);
-            CHECK_STR(why, g.format.p, "pt2");
-            CHECK_STR(why, g.producer.p, "torch 2.14.1");
+            CHECK_STR(why, g.about.format.p, "pt2");
+            CHECK_STR(why, g.about.producer.p, "torch 2.14.1");
             check_rules(why, &g);
             plim_arena_free(&a);
         }
@@ -369,7 +369,7 @@ static void test_binding(void **state)
     plim_arena a = PLIM_ARENA_INIT;
     plim_graph g;
     assert_int_equal(load(&g, &a, b, NULL, NULL), PLIM_OK);
-    assert_true(g.batch_fixed && g.batch == 3);
+    assert_true(g.sizes.batch_fixed && g.sizes.batch == 3);
     plim_arena_free(&a);
     plim_file_close(&b);
 }
@@ -427,7 +427,7 @@ static void test_hand_made(void **state)
     load_text(&g, &a, PROGRAM(RELU("x", "y"), Y, ""));
     assert_true(g.n_nodes == 1 && g.nodes[0].op && g.nodes[0].n_args >= 1);
     check_shape("bound", &g, g.outputs[0], "[6, 4]");
-    assert_string_equal(g.producer.p, "torch");
+    assert_string_equal(g.about.producer.p, "torch");
 
     /* an unknown op keeps its name, arguments and shapes */
     load_text(&g, &a,
@@ -572,8 +572,8 @@ static void test_flat_archive(void **state)
         fail_msg("%s", err.msg);
     assert_int_equal(flat.n_nodes, want.n_nodes);
     assert_int_equal(flat.n_values, want.n_values);
-    assert_string_equal(flat.producer.p, "torch 2.15.0");
-    assert_int_equal(flat.name.n, 0);
+    assert_string_equal(flat.about.producer.p, "torch 2.15.0");
+    assert_int_equal(flat.about.name.n, 0);
     plim_arena_free(&a);
     plim_file_close(&b);
     plim_file_close(&nested);
@@ -930,7 +930,7 @@ static void test_packages(void **state)
         plim_graph g;
         if (!T[i].code) {
             assert_int_equal(load(&g, &a, b, NULL, NULL), PLIM_OK);
-            assert_string_equal(g.name.p, "encoder");
+            assert_string_equal(g.about.name.p, "encoder");
         }
         plim_arena_free(&a);
         plim_file_close(&b);

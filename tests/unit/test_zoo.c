@@ -415,13 +415,13 @@ static void test_top1(void **state)
     plim_graph g;
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
         build(&g, rows[i].name, &one);
-        CHECK(rows[i].name, g.top1 == rows[i].top1);
+        CHECK(rows[i].name, g.about.top1 == rows[i].top1);
         CHECK(rows[i].name, rows[i].top1 > 50000 && rows[i].top1 < 90000);
         CHECK(rows[i].name, g.values[g.inputs[0]].meta.dim[2] == rows[i].side);
         plim_arena_free(&arena);
     }
     build(&g, "lenet5", &one);
-    CHECK("no accuracy is published", g.top1 == 0);
+    CHECK("no accuracy is published", g.about.top1 == 0);
     plim_arena_free(&arena);
 }
 
@@ -443,9 +443,10 @@ static void test_all(void **state)
         CHECK(m->name, !m->alias || plim_zoo_has(plim_str_of(m->alias), false));
         build(&one, m->name, &b1);
         build(&five, m->name, &b5);
-        CHECK(m->name, one.batch == 1 && five.batch == 5 && !one.batch_fixed);
-        CHECK(m->name, plim_str_is(one.name, m->name));
-        CHECK(m->name, plim_str_is(one.format, "built-in"));
+        CHECK(m->name,
+              one.sizes.batch == 1 && five.sizes.batch == 5 && !one.sizes.batch_fixed);
+        CHECK(m->name, plim_str_is(one.about.name, m->name));
+        CHECK(m->name, plim_str_is(one.about.format, "built-in"));
         CHECK(m->name, one.n_nodes == five.n_nodes);
         for (uint32_t k = 0; k < one.n_nodes; k++)
             CHECK(m->name, one.nodes[k].op != NULL);
@@ -481,9 +482,11 @@ static void test_hub(void **state)
                      m->parameters);
         for (uint32_t k = 0; k < g.n_nodes; k++)
             CHECK(m->name, g.nodes[k].op != NULL);
-        CHECK(m->name, g.batch == 1 && !g.batch_fixed);
-        CHECK(m->name, plim_str_is(g.name, m->name) && plim_str_is(g.format, "built-in"));
-        CHECK(m->name, !strcmp(family, m->model_type) && plim_str_starts(g.producer, "hugg"));
+        CHECK(m->name, g.sizes.batch == 1 && !g.sizes.batch_fixed);
+        CHECK(m->name,
+              plim_str_is(g.about.name, m->name) && plim_str_is(g.about.format, "built-in"));
+        CHECK(m->name,
+              !strcmp(family, m->model_type) && plim_str_starts(g.about.producer, "hugg"));
         CHECK(m->name, !strncmp(m->alias, m->doc, strlen(m->doc)) && strchr(m->doc, '/'));
         plim_arena_free(&arena);
     }
@@ -577,7 +580,7 @@ static void test_loosely(void **state)
         if (!rows[i].name)
             continue;
         build(&g, rows[i].asked, NULL);
-        CHECK(rows[i].asked, plim_str_is(g.name, rows[i].name));
+        CHECK(rows[i].asked, plim_str_is(g.about.name, rows[i].name));
         plim_arena_free(&arena);
     }
 }
@@ -633,7 +636,8 @@ static void test_mlp(void **state)
     assert_int_equal(plim_graph_count(&g, &c, NULL), PLIM_OK);
     CHECK("measured on a card: 1449200 bytes", c.parameter_bytes == 1449200);
     CHECK("five layers", g.n_nodes == 5);
-    CHECK("its name is what was asked for", plim_str_is(g.name, "mlp:3,300,300,400,300,100"));
+    CHECK("its name is what was asked for",
+          plim_str_is(g.about.name, "mlp:3,300,300,400,300,100"));
     build(&g, "mlp:4,2:relu", NULL);
     CHECK("nothing to put a ReLU between", g.n_nodes == 1);
     build(&g, "mlp:4,3,2:relu", NULL);
@@ -714,10 +718,10 @@ static void test_sizes(void **state)
     plim_binding bind = bind_shape(&in, "4,3,192,256");
     plim_graph g;
     build(&g, "resnet50", &bind);
-    CHECK("the shape's own batch", g.batch == 4);
+    CHECK("the shape's own batch", g.sizes.batch == 4);
     bind.batch = 7;
     build(&g, "resnet50", &bind);
-    CHECK("--batch goes before the shape's", g.batch == 7);
+    CHECK("--batch goes before the shape's", g.sizes.batch == 7);
     CHECK("logits", g.values[g.outputs[0]].meta.dim[0] == 7);
     bind = bind_shape(&in, "3,1,32,32");
     build(&g, "lenet5", &bind);

@@ -212,13 +212,13 @@ static plim_status build_text(plim_graph *g, const head *outer, const plim_bindi
     hd.unpacked = outer->unpacked;
     if ((st = build_model(g, b, &hd, bind, err)) != 0)
         return st;
-    g->note = plim_arena_printf(
+    g->about.note = plim_arena_printf(
         g->arena,
         "only the text model of this '" PLIM_STR_FMT
         "' is counted; vision and audio encoders and projectors are left out%s" PLIM_STR_FMT,
         (int)PLIM_MIN(outer->model_type.n, (size_t)40), outer->model_type.p,
-        g->note.n ? "; " : "", PLIM_STR_ARG(g->note));
-    return g->note.p ? PLIM_OK : plim_oom(err);
+        g->about.note.n ? "; " : "", PLIM_STR_ARG(g->about.note));
+    return g->about.note.p ? PLIM_OK : plim_oom(err);
 }
 
 static bool wants_cache(const plim_hf_group *group, const head *hd, plim_caching wanted)
@@ -281,16 +281,16 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     check_inputs(&h);
     plim_nn_settle(&h.n);
     g->packed_weights = plim_hf_quant_weights(&h);
-    g->note = plim_hf_quant_note(&h);
-    if (!g->note.p)
+    g->about.note = plim_hf_quant_note(&h);
+    if (!g->about.note.p)
         return plim_oom(err);
-    g->batch = h.batch;
-    g->seq = h.seq * h.contexts - sizes.virtual_tokens; /* the user's */
-    g->seq_max = PLIM_MAX(h.seq_max - sizes.virtual_tokens, 0);
-    g->cached = h.n_cached > 0;
-    g->format = PLIM_STR("Hugging Face config");
-    g->producer = plim_str_of(group->src);
-    g->model_type = plim_str_of(h.family->model_type);
+    g->sizes.batch = h.batch;
+    g->sizes.seq = h.seq * h.contexts - sizes.virtual_tokens; /* the user's */
+    g->sizes.seq_max = PLIM_MAX(h.seq_max - sizes.virtual_tokens, 0);
+    g->kv.returned = h.n_cached > 0;
+    g->about.format = PLIM_STR("Hugging Face config");
+    g->about.producer = plim_str_of(group->src);
+    g->about.model_type = plim_str_of(h.family->model_type);
     return h.n.st;
 }
 
@@ -340,7 +340,7 @@ static plim_status list_graph(plim_inventory *v, const plim_graph *g, plim_err *
 {
     plim_status st = plim_inventory_graph(v, g, err);
     if (!st && g->n_inputs)
-        st = plim_inventory_dim(v, PLIM_STR("batch"), g->batch, err);
+        st = plim_inventory_dim(v, PLIM_STR("batch"), g->sizes.batch, err);
     const plim_meta *first = g->n_inputs ? &g->values[g->inputs[0]].meta : NULL;
     if (!st && first && first->rank == 2)
         st = plim_inventory_dim(v, PLIM_STR("seq"), first->dim[1], err);
@@ -392,8 +392,8 @@ static plim_status list_model(plim_inventory *v, const plim_source *s, const hea
     if (st && st != PLIM_EUNSUPPORTED)
         return plim_fail(err, why.code, why.at, "%s", why.msg);
     st = built ? list_graph(v, &g, err) : packed ? PLIM_OK : list_refusal(v, err);
-    if (!st && built && g.note.n)
-        st = plim_inventory_note(v, err, PLIM_STR_FMT, PLIM_STR_ARG(g.note));
+    if (!st && built && g.about.note.n)
+        st = plim_inventory_note(v, err, PLIM_STR_FMT, PLIM_STR_ARG(g.about.note));
     if (!st)
         st = plim_hf_weights(v, built_type(hd), s, err);
     return st || v->n_items || !packed ? st : list_unpacked(v, s, *hd, err);

@@ -321,7 +321,7 @@ static void divide_tokens(plim_hf *h)
                      " tokens are not a multiple of %" PRId64,
                      h->contexts, h->seq, 2 * h->contexts);
     h->seq /= h->contexts;
-    h->n.g->contexts = h->contexts;
+    h->n.g->part.contexts = h->contexts;
 }
 
 void plim_hf_tokens(plim_hf *h, const char *name, int64_t positions, bool hard)
@@ -345,7 +345,7 @@ void plim_hf_tokens(plim_hf *h, const char *name, int64_t positions, bool hard)
     }
     if (h->seq <= INT32_MAX)
         h->seq += b->virtual_tokens;
-    h->n.g->virtual_tokens = b->virtual_tokens;
+    h->n.g->sizes.virtual_tokens = b->virtual_tokens;
     if (h->batch < 1 || h->batch > INT32_MAX)
         plim_nn_fail(&h->n, PLIM_ERANGE, "batch %" PRId64 " is not in 1..%d", h->batch,
                      (int)INT32_MAX);

@@ -247,7 +247,7 @@ static int64_t divide_experts(plim_hf *h, const plim_hf_experts *e)
         plim_nn_fail(&h->n, PLIM_EUSAGE,
                      "ep: %" PRId64 " cards do not divide %" PRId64 " experts", ranks,
                      e->experts);
-    h->n.g->expert_ranks = ranks > 1 ? ranks : 0;
+    h->n.g->part.expert_ranks = ranks > 1 ? ranks : 0;
     return ranks;
 }
 

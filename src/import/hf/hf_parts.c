@@ -27,7 +27,7 @@ double plim_hf_head_root(int64_t hidden, int64_t heads)
 
 uint32_t plim_hf_positions(plim_hf *h)
 {
-    h->n.g->uneven |= h->bind->packed;
+    h->n.g->sizes.uneven |= h->bind->packed;
     if (h->bind->packed || h->contexts > 1)
         return h->positions = token_input(h, "position_ids");
     if (h->bind->positions_are_inputs)
@@ -169,7 +169,7 @@ uint32_t plim_hf_padding(plim_hf *h)
 {
     if (h->bind->padded && h->padding == PLIM_NONE)
         h->padding = plim_nn_input(&h->n, "attention_mask", PLIM_I64, INTS(h->batch, h->seq));
-    h->n.g->uneven |= h->bind->padded;
+    h->n.g->sizes.uneven |= h->bind->padded;
     return h->padding;
 }
 

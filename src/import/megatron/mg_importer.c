@@ -664,7 +664,7 @@ static plim_status note_vocabulary(plim_graph *g, const plim_mg_args *c, plim_er
     plim_buf_printf(&text,
                     "The file does not give --vocab-size: that of %s, %" PRId64 ", is taken.",
                     v->of, v->tokens);
-    g->note = plim_buf_str(&text);
+    g->about.note = plim_buf_str(&text);
     return text.bad ? plim_oom(err) : PLIM_OK;
 }
 
@@ -674,16 +674,16 @@ static plim_status megatron_read(plim_graph *g, const plim_source *s, const plim
     plim_mg_rank r;
     PLIM_TRY(read_rank(s->bytes, bind, &r, err));
     PLIM_TRY(plim_graph_init(g, g->arena, err));
-    g->batch = r.batch;
-    g->seq = r.seq * r.contexts;
-    g->seq_max = plim_str_is(r.c.position, "learned_absolute") ? r.c.positions : 0;
+    g->sizes.batch = r.batch;
+    g->sizes.seq = r.seq * r.contexts;
+    g->sizes.seq_max = plim_str_is(r.c.position, "learned_absolute") ? r.c.positions : 0;
     if (r.c.experts) {
-        g->expert_ranks = r.expert_cards;
-        g->expert_parts = r.expert_parts;
+        g->part.expert_ranks = r.expert_cards;
+        g->part.expert_parts = r.expert_parts;
     }
-    g->format = PLIM_STR("Megatron-LM arguments");
-    g->producer = PLIM_STR("Megatron-LM d98e8a64, megatron-core 0.16");
-    g->model_type = plim_str_of(r.c.model->name);
+    g->about.format = PLIM_STR("Megatron-LM arguments");
+    g->about.producer = PLIM_STR("Megatron-LM d98e8a64, megatron-core 0.16");
+    g->about.model_type = plim_str_of(r.c.model->name);
     PLIM_TRY(r.c.vocab || r.c.padded_vocab ? PLIM_OK : note_vocabulary(g, &r.c, err));
     return plim_mg_build(g, &r, err);
 }

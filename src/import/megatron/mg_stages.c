@@ -86,8 +86,8 @@ static void add_stages(plim_mg *b)
     }
     plim_nn_settle(n);
     if (part->stages > 1 && !n->st) {
-        n->g->chunks = chunks;
-        n->g->n_chunks = (uint32_t)part->chunks;
+        n->g->part.chunks = chunks;
+        n->g->part.n_chunks = (uint32_t)part->chunks;
     }
 }
 

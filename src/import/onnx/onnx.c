@@ -148,11 +148,11 @@ static plim_status read_into(onnx *f, plim_bytes file)
     const char *wrong = plim_graph_check(f->g);
     if (wrong)
         return plim_fail(f->err, PLIM_EFORMAT, 0, "%s", wrong);
-    f->g->format = PLIM_STR("onnx");
-    f->g->producer = plim_onnx_producer(f->a, &f->m);
-    f->g->note = note_of(f);
+    f->g->about.format = PLIM_STR("onnx");
+    f->g->about.producer = plim_onnx_producer(f->a, &f->m);
+    f->g->about.note = note_of(f);
     plim_onnx_name_types(f);
-    return f->g->producer.p && f->g->note.p ? PLIM_OK : plim_oom(f->err);
+    return f->g->about.producer.p && f->g->about.note.p ? PLIM_OK : plim_oom(f->err);
 }
 
 static plim_status onnx_read(plim_graph *g, const plim_source *s, const plim_binding *bind,

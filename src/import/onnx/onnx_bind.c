@@ -255,7 +255,7 @@ plim_status plim_onnx_bind_sizes(onnx *f)
     plim_status st = PLIM_OK;
     int32_t dim;
     onnx_info *lead = find_batch(f, &dim);
-    f->g->batch_fixed = !lead || lead->dim[dim].known;
+    f->g->sizes.batch_fixed = !lead || lead->dim[dim].known;
     for (uint32_t i = 0; i < b->n_inputs && !st; i++)
         st = bind_input(f, &b->inputs[i]);
     for (uint32_t i = 0; i < b->n_dims && !st; i++)
@@ -268,7 +268,7 @@ plim_status plim_onnx_bind_sizes(onnx *f)
         if (is_input(f, &f->m.graph.inputs[i]) && f->m.graph.inputs[i].has_shape)
             st = bind_rest(f, &f->m.graph.inputs[i], b->batch ? b->batch : 1);
     if (!st && lead && lead->dim[dim].known)
-        f->g->batch = lead->dim[dim].value;
+        f->g->sizes.batch = lead->dim[dim].value;
     return st;
 }
 

@@ -587,7 +587,7 @@ static plim_status tie_by_place(pt2 *f, const pt2_file *p, bool *known)
 
 static bool add_note(pt2 *f, plim_str note)
 {
-    plim_str *all = &f->g->note;
+    plim_str *all = &f->g->about.note;
     if (note.n)
         *all = all->n ? plim_arena_printf(f->a, PLIM_STR_FMT " " PLIM_STR_FMT,
                                           PLIM_STR_ARG(*all), PLIM_STR_ARG(note))
@@ -612,19 +612,21 @@ static plim_status pt2_import(pt2 *f, const pt2_file *p)
         return plim_fail(f->err, PLIM_EFORMAT, 0, "%s", wrong);
     PLIM_TRY(plim_casts_undo(f->g, f->err));
     plim_str version = plim_pt2_upto(&f->producer, '+');
-    f->g->format = PLIM_STR("pt2");
+    f->g->about.format = PLIM_STR("pt2");
     if (!f->bind || !f->bind->infer)
-        f->g->note = mode_note(f->g);
+        f->g->about.note = mode_note(f->g);
     if (!add_note(f, f->note) ||
         (f->autocast && !add_note(f, PLIM_STR("A part of the model enters torch.autocast "
                                               "itself, whose casts are not counted."))))
         return plim_oom(f->err);
-    f->g->producer = version.n ? plim_arena_printf(f->a, "torch " PLIM_STR_FMT,
+    f->g->about.producer = version.n
+                               ? plim_arena_printf(f->a, "torch " PLIM_STR_FMT,
                                                    (int)PLIM_MIN(version.n, 40), version.p)
                                : PLIM_STR("torch");
     if (p->archive && !plim_str_is(p->model, "model"))
-        f->g->name = plim_json_unescape(f->a, p->model);
-    return f->g->producer.p && (!p->archive || plim_str_is(p->model, "model") || f->g->name.p)
+        f->g->about.name = plim_json_unescape(f->a, p->model);
+    return f->g->about.producer.p &&
+                   (!p->archive || plim_str_is(p->model, "model") || f->g->about.name.p)
                ? PLIM_OK
                : plim_oom(f->err);
 }

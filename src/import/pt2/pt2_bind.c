@@ -206,6 +206,6 @@ plim_status plim_pt2_bind_sizes(pt2 *f, const pt2_env *env)
     bool found = false;
     if (!st)
         st = leading_size(f, env, 0, &size, &name, &found);
-    f->g->batch_fixed = !found || !size.is_expr;
-    return st || !found ? st : plim_pt2_eval_size(f, &size, &f->g->batch);
+    f->g->sizes.batch_fixed = !found || !size.is_expr;
+    return st || !found ? st : plim_pt2_eval_size(f, &size, &f->g->sizes.batch);
 }

@@ -34,8 +34,8 @@ static uint64_t token_bytes(const plim_serve_question *q, const plim_kv_layers *
 static uint64_t sum_cache(const plim_serve_question *q, uint64_t tokens)
 {
     uint64_t sum = 0;
-    for (uint32_t i = 0; i < q->g->n_kv; i++) {
-        const plim_kv_layers *kv = &q->g->kv[i];
+    for (uint32_t i = 0; i < q->g->kv.n_kinds; i++) {
+        const plim_kv_layers *kv = &q->g->kv.kinds[i];
         uint64_t window = kv->window ? (uint64_t)kv->window : tokens;
         uint64_t kept = PLIM_MIN(tokens, window);
         sum = plim_sat_add(sum, plim_sat_mul(token_bytes(q, kv), kept));
@@ -47,8 +47,8 @@ static uint64_t sum_cache(const plim_serve_question *q, uint64_t tokens)
 static uint64_t largest_layer(const plim_serve_question *q, uint64_t tokens)
 {
     uint64_t most = 0;
-    for (uint32_t i = 0; i < q->g->n_kv; i++) {
-        const plim_kv_layers *kv = &q->g->kv[i];
+    for (uint32_t i = 0; i < q->g->kv.n_kinds; i++) {
+        const plim_kv_layers *kv = &q->g->kv.kinds[i];
         if (kv->layers)
             most = PLIM_MAX(most, token_bytes(q, kv) / (uint64_t)kv->layers);
     }
@@ -107,9 +107,9 @@ static uint64_t count_heads(const plim_graph *g)
 static uint64_t count_groups(const plim_serve_question *q)
 {
     uint64_t heads = count_heads(q->g), least = heads;
-    for (uint32_t i = 0; i < q->g->n_kv; i++)
-        if (q->g->kv[i].heads > 0)
-            least = PLIM_MIN(least, (uint64_t)q->g->kv[i].heads);
+    for (uint32_t i = 0; i < q->g->kv.n_kinds; i++)
+        if (q->g->kv.kinds[i].heads > 0)
+            least = PLIM_MIN(least, (uint64_t)q->g->kv.kinds[i].heads);
     return PLIM_MAX(heads / least, 1);
 }
 

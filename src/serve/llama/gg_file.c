@@ -264,7 +264,7 @@ static bool rename_tensor(const plim_serve_question *q, plim_str from, plim_str 
         const struct rename *r = &names[i];
         size_t n = strlen(r->from);
         if (!plim_str_starts(from, r->from) ||
-            (r->types && !plim_item_has(r->types, q->g->model_type)))
+            (r->types && !plim_item_has(r->types, q->g->about.model_type)))
             continue;
         *to = plim_arena_printf(q->arena, "%s%.*s", r->to, (int)(from.n - n), from.p + n);
         return true;
@@ -287,8 +287,9 @@ static plim_status read_parameter(const plim_serve_question *q, plim_gg_file *f,
     if (!t.name.p)
         return plim_oom(err);
     set_shape(&t, v->meta.rank, v->meta.dim);
-    bool conv1d = plim_str_is(q->g->model_type, "gpt2") && v->meta.rank == 2 && t.layer >= 0;
-    bool experts = plim_str_is(q->g->model_type, "gpt_oss") && v->meta.rank == 3;
+    bool conv1d =
+        plim_str_is(q->g->about.model_type, "gpt2") && v->meta.rank == 2 && t.layer >= 0;
+    bool experts = plim_str_is(q->g->about.model_type, "gpt_oss") && v->meta.rank == 3;
     if (conv1d || experts) { /* x @ weight: transposed */
         int64_t n = t.n[0];
         t.n[0] = t.n[1];
@@ -307,13 +308,13 @@ static plim_status read_graph(const plim_serve_question *q, plim_gg_file *f, pli
 {
     plim_status st = PLIM_OK;
     for (size_t i = 0; i < PLIM_COUNT(archs); i++)
-        if (plim_item_has(archs[i].types, q->g->model_type))
+        if (plim_item_has(archs[i].types, q->g->about.model_type))
             f->arch = plim_str_of(archs[i].name);
     if (!f->arch.n)
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                          "how llama.cpp holds a model of type '" PLIM_STR_FMT
                          "' is not known: give its GGUF file",
-                         PLIM_STR_CUT(q->g->model_type));
+                         PLIM_STR_CUT(q->g->about.model_type));
     for (uint32_t i = 0; i < q->g->n_values && !st; i++) {
         const plim_value *v = &q->g->values[i];
         if (v->kind == PLIM_VALUE_PARAMETER && v->tied_to == PLIM_NONE)
@@ -389,7 +390,7 @@ static int64_t count_chosen(const plim_graph *g)
 static void describe_graph(const plim_serve_question *q, plim_gg_file *f)
 {
     plim_gg_model *m = &f->model;
-    const plim_kv_layers *kv = &q->g->kv[0];
+    const plim_kv_layers *kv = &q->g->kv.kinds[0];
     m->kv_heads = kv->heads;
     m->head_k = kv->keys;
     m->head_v = kv->values ? kv->values : kv->keys;
@@ -399,8 +400,8 @@ static void describe_graph(const plim_serve_question *q, plim_gg_file *f)
         m->fused_qkv
             ? (rows_of(f, "attn_qkv.weight") - kv->heads * (kv->keys + kv->values)) / width
             : rows / width;
-    for (uint32_t i = 0; i < q->g->n_kv; i++)
-        m->window = PLIM_MAX(m->window, q->g->kv[i].window);
+    for (uint32_t i = 0; i < q->g->kv.n_kinds; i++)
+        m->window = PLIM_MAX(m->window, q->g->kv.kinds[i].window);
     m->used = count_chosen(q->g);
     f->all_layers = m->layers;
 }

@@ -46,7 +46,7 @@ static const struct preset *find_preset(const plim_gpu *gpu)
     return &presets[i];
 }
 
-static bool is_latent(const plim_graph *g) { return g->n_kv && !g->kv[0].values; }
+static bool is_latent(const plim_graph *g) { return g->kv.n_kinds && !g->kv.kinds[0].values; }
 
 static bool is_blackwell(const plim_gpu *gpu) /* of data centers */
 {
@@ -180,16 +180,16 @@ typedef struct kept {
  * src: configs/model_config.py is_hybrid_swa_model */
 static plim_status read_kept(const plim_serve_question *q, kept *k, plim_err *err)
 {
-    const bool apart = plim_str_is(q->g->model_type, "gpt_oss");
+    const bool apart = plim_str_is(q->g->about.model_type, "gpt_oss");
     *k = (kept){0};
-    for (uint32_t i = 0; i < q->g->n_kv; i++) {
-        const plim_kv_layers *kv = &q->g->kv[i];
+    for (uint32_t i = 0; i < q->g->kv.n_kinds; i++) {
+        const plim_kv_layers *kv = &q->g->kv.kinds[i];
         if (!kv->heads)
             return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                              "layers of '" PLIM_STR_FMT
                              "' keep the state of a recurrence: SGLang's pool for it is not "
                              "simulated",
-                             PLIM_STR_CUT(q->g->name));
+                             PLIM_STR_CUT(q->g->about.name));
         uint64_t *to = apart && kv->window ? &k->windowed : &k->all;
         *to = plim_sat_add(*to, plim_question_kv(q, kv));
         if (apart && kv->window)
@@ -197,7 +197,7 @@ static plim_status read_kept(const plim_serve_question *q, kept *k, plim_err *er
     }
     if (!k->all)
         return plim_fail(err, PLIM_ERANGE, 0, "layers of '" PLIM_STR_FMT "' keep nothing",
-                         PLIM_STR_CUT(q->g->name));
+                         PLIM_STR_CUT(q->g->about.name));
     return PLIM_OK;
 }
 
@@ -353,7 +353,7 @@ static plim_status add_weights(const answer *a)
 {
     const plim_serve_question *q = a->q;
     const uint64_t positions =
-        plim_sat_mul(a->sizes->position, PLIM_MAX((uint64_t)q->g->seq_max, q->context));
+        plim_sat_mul(a->sizes->position, PLIM_MAX((uint64_t)q->g->sizes.seq_max, q->context));
     const uint64_t *w = a->sizes->weights;
     plim_status st = add_row(a, "weights", plim_sat_add(w[LOW], positions),
                              plim_sat_add(w[USUAL], positions),

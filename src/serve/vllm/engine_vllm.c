@@ -120,26 +120,26 @@ static plim_status plan_pool(const plim_serve_question *q, const options *o, poo
     const plim_graph *g = q->g;
     uint64_t least = UINT64_MAX, most = 0;
     *p = (pool){0};
-    for (uint32_t i = 0; i < g->n_kv; i++) {
-        uint64_t page = page_bytes(q, &g->kv[i], (uint64_t)o->block);
-        if (!page || !g->kv[i].layers)
+    for (uint32_t i = 0; i < g->kv.n_kinds; i++) {
+        uint64_t page = page_bytes(q, &g->kv.kinds[i], (uint64_t)o->block);
+        if (!page || !g->kv.kinds[i].layers)
             return plim_fail(err, PLIM_ERANGE, 0, "layers of '" PLIM_STR_FMT "' keep nothing",
-                             PLIM_STR_CUT(g->name));
+                             PLIM_STR_CUT(g->about.name));
         if (i && page != p->page)
             return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                              "layers of '" PLIM_STR_FMT "' keep %" PRIu64 " and %" PRIu64
                              " bytes per block: how vLLM groups such layers is not known",
-                             PLIM_STR_CUT(g->name), p->page, page);
+                             PLIM_STR_CUT(g->about.name), p->page, page);
         p->page = page;
-        least = PLIM_MIN(least, (uint64_t)g->kv[i].layers);
-        most = PLIM_MAX(most, (uint64_t)g->kv[i].layers);
+        least = PLIM_MIN(least, (uint64_t)g->kv.kinds[i].layers);
+        most = PLIM_MAX(most, (uint64_t)g->kv.kinds[i].layers);
     }
     p->layers = 2 * most < 3 * least ? most : least;
-    for (uint32_t i = 0; i < g->n_kv; i++) {
-        uint64_t groups = plim_ceil_div((uint64_t)g->kv[i].layers, p->layers);
+    for (uint32_t i = 0; i < g->kv.n_kinds; i++) {
+        uint64_t groups = plim_ceil_div((uint64_t)g->kv.kinds[i].layers, p->layers);
         p->groups += groups;
         p->blocks =
-            plim_sat_add(p->blocks, plim_sat_mul(groups, count_blocks(q, o, &g->kv[i])));
+            plim_sat_add(p->blocks, plim_sat_mul(groups, count_blocks(q, o, &g->kv.kinds[i])));
     }
     p->block = plim_sat_mul(p->page, p->layers);
     return PLIM_OK;
@@ -166,7 +166,7 @@ static plim_status add_draft(const plim_serve_question *q, const options *o, poo
 
 static uint64_t weights_of(const plim_serve_question *q, plim_vllm_kernel in)
 {
-    uint64_t positions = PLIM_MAX((uint64_t)q->g->seq_max, q->context);
+    uint64_t positions = PLIM_MAX((uint64_t)q->g->sizes.seq_max, q->context);
     const plim_vllm_sizes *sizes = sizes_of(q);
     return plim_sat_add(sizes->weights[in], plim_sat_mul(sizes->position, positions));
 }
