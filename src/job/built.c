@@ -24,9 +24,9 @@ plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, pli
 {
     plim_binding bind = job->bind;
     int64_t batch = job->find_seq ? 0 : size;
-    const plim_strategy *by = job->step.share.strategy.strategy;
     const plim_transform_run run = {job->step.dtype, job->step.autocast, job->step.infer,
-                                    plim_job_checkpoints(&job->step), by && by->one_type};
+                                    plim_job_checkpoints(&job->step),
+                                    job->step.share.strategy.flags & PLIM_ONE_TYPE};
     if (batch && bind.n_inputs) { /* replaces the batch dimension of the given shapes */
         struct plim_input_shape *in = PLIM_NEW_N(a, struct plim_input_shape, bind.n_inputs);
         if (!in)

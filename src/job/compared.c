@@ -34,11 +34,11 @@ static bool is_compared(plim_str a, plim_str b)
 static plim_str value_of(const plim_job *job, plim_setting_id id)
 {
     const plim_setting_row *row = &plim_setting_rows[id];
-    const plim_strategy *by = job->step.share.strategy.strategy;
+    const char *by = job->step.share.strategy.name;
     plim_str text = plim_str_of(job->settings->text[id].p ? job->settings->text[id].p : ""),
              value = {"", 0};
     if (id == PLIM_SET_strategy && by)
-        text = plim_str_of(by->name);
+        text = plim_str_of(by);
     plim_item_word(&text, ',', &value);
     const char *hidden = row->hidden                      ? row->hidden
                          : row->kind == PLIM_SETTING_WORD ? row->preset

@@ -94,10 +94,10 @@ static void choose_kernels(plim_job *job)
 {
     plim_optim_spec *o = &job->step.optim;
     const plim_share *share = &job->step.share;
-    const plim_strategy *by = share->strategy.strategy;
     if (share->size[PLIM_AXIS_tp] > 1 && !plim_job_divides_itself(job) && !share->sequence)
         o->impl = PLIM_IMPL_FORLOOP;
-    if (by && by->fused && !o->impl && strstr(o->optim->impls, "fused"))
+    if (share->strategy.flags & PLIM_FUSED_OPTIM && !o->impl &&
+        strstr(o->optim->impls, "fused"))
         o->impl = PLIM_IMPL_FUSED;
 }
 

@@ -123,7 +123,7 @@ static void write_word(plim_buf *b, plim_str word, const plim_job *job)
     else if (plim_str_is(word, "ema"))
         plim_buf_puts(b, step->ema.optim->name);
     else if (plim_str_is(word, "strategy"))
-        plim_buf_puts(b, step->share.strategy.strategy->name);
+        plim_buf_puts(b, step->share.strategy.name);
     else if (plim_str_is(word, "strategy given"))
         plim_buf_puts(b, job->settings->strategy);
     else if (plim_str_is(word, "unpacked"))

@@ -141,9 +141,7 @@ static void keep_gradient(plim_shared *x, plim_t leaf)
 }
 
 const plim_strategy plim_strategy_ddp = {
-    .name = "ddp",
-    .reduces = true,
-    .wrap = wrap_model,
-    .forward = begin_forward,
-    .gradient = keep_gradient,
+    .setup = {.wrap = wrap_model},
+    .forward = {.begin = begin_forward},
+    .backward = {.gradient = keep_gradient},
 };

@@ -411,16 +411,11 @@ static void end_step(plim_shared *x)
 
 #define STAGE(number)                                                                         \
     const plim_strategy plim_strategy_ds_zero##number = {                                     \
-        .name = "ds_zero" #number,                                                            \
-        .one_type = true,                                                                     \
-        .wrap = wrap_stage_##number,                                                          \
-        .loss = scale_loss,                                                                   \
-        .gradient = take_gradient,                                                            \
-        .returned = finish_backward,                                                          \
-        .step = begin_step,                                                                   \
-        .step_end = end_step,                                                                 \
-        .reduces = true,                                                                      \
-        .kinds = number_parts,                                                                \
+        .setup = {.wrap = wrap_stage_##number, .kinds = number_parts},                        \
+        .backward = {.loss = scale_loss,                                                      \
+                     .gradient = take_gradient,                                               \
+                     .returned = finish_backward},                                            \
+        .step = {.begin = begin_step, .end = end_step},                                       \
     }
 STAGE(1);
 STAGE(2);

@@ -408,13 +408,7 @@ static void finish_backward(plim_shared *x)
 }
 
 const plim_strategy plim_strategy_fsdp1 = {
-    .name = "fsdp1",
-    .from_host = true,
-    .wrap = wrap_model,
-    .forward = begin_forward,
-    .forward_end = end_forward,
-    .backward = begin_backward,
-    .backward_end = end_backward,
-    .finish = finish_backward,
-    .kinds = number_parts,
+    .setup = {.wrap = wrap_model, .kinds = number_parts},
+    .forward = {.begin = begin_forward, .end = end_forward},
+    .backward = {.begin = begin_backward, .end = end_backward, .finish = finish_backward},
 };

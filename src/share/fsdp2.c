@@ -520,15 +520,10 @@ static void reduce_deferred(plim_shared *x)
 }
 
 const plim_strategy plim_strategy_fsdp2 = {
-    .name = "fsdp2",
-    .from_host = true,
-    .wrap = wrap_model,
-    .reruns = gathers_again,
-    .forward = begin_forward,
-    .forward_end = end_forward,
-    .backward = begin_backward,
-    .backward_end = end_backward,
-    .finish = finish_backward,
-    .reduce = reduce_deferred,
-    .kinds = number_parts,
+    .setup = {.wrap = wrap_model, .kinds = number_parts},
+    .forward = {.begin = begin_forward, .end = end_forward, .again = gathers_again},
+    .backward = {.begin = begin_backward,
+                 .end = end_backward,
+                 .finish = finish_backward,
+                 .reduce = reduce_deferred},
 };

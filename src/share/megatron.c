@@ -349,13 +349,7 @@ static void begin_step(plim_shared *x)
 }
 
 const plim_strategy plim_strategy_megatron = {
-    .name = "megatron",
-    .reduces = true,
-    .one_type = true,
-    .fused = true,
-    .wrap = wrap_model,
-    .gradient = take_gradient,
-    .step = begin_step,
-    .step_end = plim_share_drop_gradients,
-    .kinds = number_parts,
+    .setup = {.wrap = wrap_model, .kinds = number_parts},
+    .backward = {.gradient = take_gradient},
+    .step = {.begin = begin_step, .end = plim_share_drop_gradients},
 };

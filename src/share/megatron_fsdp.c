@@ -497,18 +497,11 @@ static void end_step(plim_shared *x)
 }
 
 const plim_strategy plim_strategy_megatron_fsdp = {
-    .name = "megatron_fsdp",
-    .reduces = true,
-    .one_type = true,
-    .fused = true,
-    .wrap = wrap_model,
-    .forward = begin_forward,
-    .forward_end = end_forward,
-    .backward = begin_backward,
-    .backward_end = end_backward,
-    .gradient = take_gradient,
-    .finish = finish_backward,
-    .step = begin_step,
-    .step_end = end_step,
-    .kinds = number_parts,
+    .setup = {.wrap = wrap_model, .kinds = number_parts},
+    .forward = {.begin = begin_forward, .end = end_forward},
+    .backward = {.begin = begin_backward,
+                 .end = end_backward,
+                 .gradient = take_gradient,
+                 .finish = finish_backward},
+    .step = {.begin = begin_step, .end = end_step},
 };

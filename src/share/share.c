@@ -92,12 +92,12 @@ static plim_status number_ranks(plim_arena *a, const plim_share *s, plim_share_g
     for (int64_t r = 0; r < s->world; r++) {
         plim_share at = *s;
         plim_share_place(&at, r);
-        if (by && by->kinds &&
+        if (by && by->setup.kinds &&
             at.at[PLIM_AXIS_pp] != stage) { /* whose parameters are others */
             const plim_graph *g;
             PLIM_TRY(graph(ud, r, &g, err));
             memset(of_part, 0, (size_t)parts * sizeof *of_part);
-            if (!by->kinds(a, g, s, of_part))
+            if (!by->setup.kinds(a, g, s, of_part))
                 return plim_oom(err);
             stage = at.at[PLIM_AXIS_pp];
         }
@@ -179,12 +179,13 @@ bool plim_strategy_replicates(const plim_strategy_spec *s)
 plim_share_nccl plim_share_buffers(const plim_share *s)
 {
     const uint64_t connection = 12 << 20, tree = MOST_CHANNELS * TREE_NEIGHBOURS;
-    const plim_strategy *by = plim_share_data_parts(s) > 1 ? s->strategy.strategy : NULL;
+    bool shared = plim_share_data_parts(s) > 1 && s->strategy.strategy;
     bool contexts = s->size[PLIM_AXIS_cp] > 1 && s->size[PLIM_AXIS_dp] > 1;
     uint64_t divides = (s->size[PLIM_AXIS_tp] > 1 ? 1u : 0u) + contexts,
              replicates = plim_strategy_replicates(&s->strategy),
-             groups = (by != NULL) + replicates + divides,
-             reducing = (by && by->reduces) + replicates + divides;
+             groups = shared + replicates + divides,
+             reducing =
+                 (shared && s->strategy.flags & PLIM_ALL_REDUCES) + replicates + divides;
     return (plim_share_nccl){groups * FEW_CHANNELS * connection,
                              groups * CHANNELS * connection,
                              connection * (groups * MOST_CHANNELS + reducing * tree)};

@@ -21,7 +21,7 @@ typedef enum plim_axis {
 struct plim_share;
 struct plim_shared;
 
-/* What a strategy goes with, in its row of strategies.def. */
+/* What a strategy goes with, and what it is like: flags in its row of strategies.def. */
 enum {
     PLIM_USUAL = 1,         /* the strategy of dp unless another is given, */
     PLIM_USUAL_CP = 2,      /* and that of cp, as in accelerate */
@@ -33,45 +33,53 @@ enum {
     PLIM_WITH_SCALER = 128, /* of it GradScaler sees as much as on one card */
     PLIM_WITH_PROMPT = 256, /* modules outside of its units run before them: virtual tokens */
     PLIM_ALONE = 512, /* does the same for one card, and takes models that divide themselves */
-    PLIM_IN_SHARDS = 1024,  /* leaves a rank no whole parameters */
-    PLIM_NO_CLOSURE = 2048, /* its optimizer's step() takes none */
-    PLIM_WANTS_SAVED = 4096 /* checkpoints are not reentrant */
+    PLIM_IN_SHARDS = 1024,    /* leaves a rank no whole parameters */
+    PLIM_NO_CLOSURE = 2048,   /* its optimizer's step() takes none */
+    PLIM_WANTS_SAVED = 4096,  /* checkpoints are not reentrant */
+    PLIM_FROM_HOST = 8192,    /* the model is not on the card until wrap() puts it there */
+    PLIM_ALL_REDUCES = 16384, /* gradients, so NCCL may build trees, too */
+    PLIM_FUSED_OPTIM = 32768, /* brings an optimizer whose kernels make no tensors */
+    PLIM_ONE_TYPE = 65536,    /* casts all parameters to the model's type */
+    PLIM_OF_MODULES = 131072, /* its units are modules; recomputing runs them forward, too */
 };
 
-/* A unit is one of the repeated blocks of the model, by number, or with `modules` one of all calls of
- * modules, which contain others; number x->units.n is the model itself.  NULL: nothing happens. */
+/* What a strategy does, and when: its hooks by phase.  NULL: nothing happens.
+ *
+ * A unit is one of the repeated blocks of the model, by number, or with PLIM_OF_MODULES one of all
+ * calls of modules, which contain others; number x->units.n is the model itself. */
 typedef struct plim_strategy {
-    const char *name;
-    bool from_host; /* the model is not on the card until wrap() puts it there */
-    bool reduces;   /* all-reduces: NCCL may build trees, too */
-    bool fused;     /* brings an optimizer whose kernels make no tensors */
-    bool one_type;  /* casts all parameters to the model's type */
-    bool modules;   /* its units; recomputing runs them forward, too */
-    void (*prepare)(plim_graph *g);      /* replaces ops that the library replaces */
-    void (*wrap)(struct plim_shared *x); /* model = Strategy(model) */
-    /* Whether it hears of a unit that runs again in backward.  NULL: of those of modules. */
-    bool (*reruns)(const struct plim_shared *x, uint32_t unit);
-    void (*forward)(struct plim_shared *x, uint32_t unit);
-    void (*forward_end)(struct plim_shared *x, uint32_t unit);
-    void (*backward)(struct plim_shared *x, uint32_t unit);     /* reaches its outputs */
-    void (*backward_end)(struct plim_shared *x, uint32_t unit); /* has left its inputs */
-    void (*gradient)(struct plim_shared *x, plim_t leaf);       /* is accumulated */
-    void (*finish)(struct plim_shared *x);                      /* the end of backward */
-    plim_t (*loss)(struct plim_shared *x,
-                   plim_t loss);             /* what backward() starts from; owned */
-    void (*returned)(struct plim_shared *x); /* backward() has */
-    void (*reduce)(struct plim_shared *x);   /* the passes of a pipeline have run */
-    void (*step)(struct plim_shared *x);     /* before the optimizer's step: clips, too */
-    /* before and after the step of one master: they are stepped one at a time */
-    void (*part)(struct plim_shared *x, uint32_t i);
-    void (*part_end)(struct plim_shared *x, uint32_t i);
-    void (*step_end)(struct plim_shared *x); /* after it */
-    /* The parameters that this rank's optimizer updates: clears the others. */
-    void (*choose)(struct plim_shared *x, const uint32_t *value, uint32_t n, bool *own);
-    /* For each part of the data a number: parts of the same number hold the same.  NULL: all
-     * do. */
-    bool (*kinds)(plim_arena *a, const plim_graph *g, const struct plim_share *s,
-                  uint64_t *kind);
+    struct {
+        void (*prepare)(plim_graph *g);      /* replaces ops that the library replaces */
+        void (*wrap)(struct plim_shared *x); /* model = Strategy(model) */
+        /* The parameters that this rank's optimizer updates: clears the others. */
+        void (*choose)(struct plim_shared *x, const uint32_t *value, uint32_t n, bool *own);
+        /* For each part of the data a number: parts of the same number hold the same.  NULL: all
+         * do. */
+        bool (*kinds)(plim_arena *a, const plim_graph *g, const struct plim_share *s,
+                      uint64_t *kind);
+    } setup;
+    struct {
+        void (*begin)(struct plim_shared *x, uint32_t unit);
+        void (*end)(struct plim_shared *x, uint32_t unit);
+        /* Whether it hears of a unit that runs again in backward.  NULL: of those of modules. */
+        bool (*again)(const struct plim_shared *x, uint32_t unit);
+    } forward;
+    struct {
+        plim_t (*loss)(struct plim_shared *x, plim_t loss);   /* what it starts from; owned */
+        void (*begin)(struct plim_shared *x, uint32_t unit);  /* reaches its outputs */
+        void (*end)(struct plim_shared *x, uint32_t unit);    /* has left its inputs */
+        void (*gradient)(struct plim_shared *x, plim_t leaf); /* is accumulated */
+        void (*finish)(struct plim_shared *x);                /* it ends */
+        void (*returned)(struct plim_shared *x);              /* backward() has returned */
+        void (*reduce)(struct plim_shared *x); /* the passes of a pipeline have run */
+    } backward;
+    struct {
+        void (*begin)(struct plim_shared *x); /* before the optimizer's step: clips, too */
+        /* before and after the step of one master: they are stepped one at a time */
+        void (*part)(struct plim_shared *x, uint32_t i);
+        void (*part_end)(struct plim_shared *x, uint32_t i);
+        void (*end)(struct plim_shared *x); /* after it */
+    } step;
 } plim_strategy;
 
 enum { PLIM_STRATEGY_OPTIONS = 12 };
@@ -87,9 +95,10 @@ uint32_t plim_strategy_count(void);
 const plim_strategy_row *plim_strategy_at(uint32_t i); /* NULL past the end */
 
 typedef struct plim_strategy_spec {
+    const char *name;              /* of its row, as are the next two */
     const plim_strategy *strategy; /* NULL: none */
-    unsigned flags;                /* of its row */
-    plim_str text;                 /* as given: "ddp,view=1" */
+    unsigned flags;
+    plim_str text; /* as given: "ddp,view=1" */
     struct {
         plim_str name;
         double number;    /* -1: auto */
@@ -209,7 +218,7 @@ typedef struct plim_shared {
     bool on_host;         /* the optimizer and its state are not on the card */
     bool dry_step; /* one without effect makes the optimizer's state before the first pass */
     plim_regions units;
-    bool *ends; /* by unit: its inputs are marked, for backward_end; NULL: those of all are */
+    bool *ends; /* by unit: its inputs are marked, for backward.end; NULL: those of all are */
     bool again; /* what runs is recomputed */
     plim_m_watch watch;
     void *own; /* of the strategy */

@@ -52,6 +52,7 @@ plim_status plim_strategy_parse(plim_str text, plim_strategy_spec *out, plim_err
         plim_row_find("strategy", word, rows, PLIM_COUNT(rows), sizeof *rows, err);
     if (!row)
         return PLIM_EUSAGE;
+    s.name = row->name;
     s.strategy = row->strategy;
     s.flags = row->flags;
     plim_str presets = plim_str_of(row->options);
@@ -83,8 +84,8 @@ plim_status plim_share_prepare(plim_graph *g, const plim_share *s, plim_err *err
 {
     const plim_strategy *by = s->strategy.strategy;
     (void)err;
-    if (by && by->prepare)
-        by->prepare(g);
+    if (by && by->setup.prepare)
+        by->setup.prepare(g);
     return PLIM_OK;
 }
 
@@ -98,24 +99,29 @@ static void hear_gradient(void *ud, plim_t leaf)
     plim_shared *x = ud;
     if (plim_m_values(x->m, plim_m_grad(x->m, leaf)))
         plim_m_fail(x->m, PLIM_EUNSUPPORTED, "strategy '%s' has no rule for sparse gradients",
-                    x->strategy->name);
-    if (x->strategy->gradient)
-        x->strategy->gradient(x, leaf);
+                    x->share->strategy.name);
+    if (x->strategy->backward.gradient)
+        x->strategy->backward.gradient(x, leaf);
 }
 
 static void hear_mark(void *ud, uint32_t mark)
 {
     plim_shared *x = ud;
     if (mark % MARKS == AT_OUTPUTS)
-        x->strategy->backward(x, mark / MARKS);
+        x->strategy->backward.begin(x, mark / MARKS);
     else
-        x->strategy->backward_end(x, mark / MARKS);
+        x->strategy->backward.end(x, mark / MARKS);
 }
 
 static void hear_end(void *ud)
 {
     plim_shared *x = ud;
-    x->strategy->finish(x);
+    x->strategy->backward.finish(x);
+}
+
+static bool of_modules(const plim_shared *x)
+{
+    return x->share->strategy.flags & PLIM_OF_MODULES;
 }
 
 /* Experts that are shared out are units of their own, within blocks: those begin before. */
@@ -139,7 +145,7 @@ static plim_status add_experts(plim_shared *x, plim_err *err)
  * model itself. */
 static plim_status find_units(plim_shared *x, plim_err *err)
 {
-    plim_status st = x->strategy->modules
+    plim_status st = of_modules(x)
                          ? plim_regions_modules(x->a, x->g, &x->units, err)
                          : plim_regions_find(x->a, x->g, PLIM_STR("blocks"), &x->units, err);
     if (!st && x->share->experts > 1 && !(x->share->strategy.flags & PLIM_ALONE))
@@ -159,13 +165,13 @@ plim_status plim_shared_start(plim_shared *x, plim_err *err)
     x->leaf = x->value;
     if (!by)
         return PLIM_OK;
-    PLIM_TRY(by->forward_end ? find_units(x, err) : PLIM_OK);
+    PLIM_TRY(by->forward.end ? find_units(x, err) : PLIM_OK);
     x->watch = (plim_m_watch){.gradient = hear_gradient,
-                              .passed = by->backward ? hear_mark : NULL,
-                              .finished = by->finish ? hear_end : NULL,
+                              .passed = by->backward.begin ? hear_mark : NULL,
+                              .finished = by->backward.finish ? hear_end : NULL,
                               .ud = x};
     plim_m_set_watch(x->m, &x->watch);
-    by->wrap(x);
+    by->setup.wrap(x);
     return plim_m_status(x->m);
 }
 
@@ -210,7 +216,7 @@ static void mark_inputs(plim_shared *x, uint32_t unit, const plim_region *r)
     enum { MOST = 32 };
     uint32_t mark = unit * MARKS + AT_INPUTS, id[MOST], n = 0;
     plim_t t[MOST];
-    if (x->strategy->modules) {
+    if (of_modules(x)) {
         mark_values(x, mark, r->input, r->n_inputs);
         return;
     }
@@ -225,16 +231,16 @@ static void mark_inputs(plim_shared *x, uint32_t unit, const plim_region *r)
 }
 
 /* What runs again leaves tensors, and is not gone back through. */
-static bool leaves_marks(const plim_shared *x) { return !x->again || x->strategy->modules; }
+static bool leaves_marks(const plim_shared *x) { return !x->again || of_modules(x); }
 
 static void begin_unit(plim_shared *x, uint32_t unit)
 {
     const plim_region *r = unit < x->units.n ? &x->units.r[unit] : NULL;
     bool ends =
-        r && x->strategy->backward_end && !(x->ends && !x->ends[unit]) && leaves_marks(x);
-    if (ends && (x->strategy->modules || x->n_open))
+        r && x->strategy->backward.end && !(x->ends && !x->ends[unit]) && leaves_marks(x);
+    if (ends && (of_modules(x) || x->n_open))
         keep_inputs(x, unit);
-    x->strategy->forward(x, unit);
+    x->strategy->forward.begin(x, unit);
     if (ends)
         mark_inputs(x, unit, r);
 }
@@ -243,22 +249,22 @@ static void end_unit(plim_shared *x, uint32_t unit)
 {
     const plim_region *r = unit < x->units.n ? &x->units.r[unit] : NULL;
     restore_inputs(x, unit);
-    x->strategy->forward_end(x, unit);
-    if (x->strategy->backward && leaves_marks(x))
+    x->strategy->forward.end(x, unit);
+    if (x->strategy->backward.begin && leaves_marks(x))
         mark_values(x, unit * MARKS + AT_OUTPUTS, r ? r->output : x->g->outputs,
                     r ? r->n_outputs : x->g->n_outputs);
 }
 
 static bool hears_forward(const plim_shared *x)
 {
-    return x->strategy && x->strategy->forward_end &&
-           (!x->again || x->strategy->modules || x->strategy->reruns);
+    return x->strategy && x->strategy->forward.end &&
+           (!x->again || of_modules(x) || x->strategy->forward.again);
 }
 
 void plim_shared_forward(plim_shared *x)
 {
     x->next = x->n_open = 0;
-    if (x->strategy && x->strategy->forward)
+    if (x->strategy && x->strategy->forward.begin)
         begin_unit(x, x->units.n);
 }
 
@@ -266,7 +272,7 @@ void plim_shared_before(plim_shared *x, uint32_t node)
 {
     for (; hears_forward(x) && x->next < x->units.n && x->units.r[x->next].first == node;
          x->next++) {
-        if (x->again && x->strategy->reruns && !x->strategy->reruns(x, x->next))
+        if (x->again && x->strategy->forward.again && !x->strategy->forward.again(x, x->next))
             continue;
         begin_unit(x, x->next);
         x->open[x->n_open++] = x->next;
@@ -303,39 +309,39 @@ void plim_shared_again_end(plim_shared *x, uint32_t depth)
 
 plim_t plim_shared_loss(plim_shared *x, plim_t loss)
 {
-    return x->strategy && x->strategy->loss ? x->strategy->loss(x, loss)
-                                            : plim_m_ref(x->m, loss);
+    return x->strategy && x->strategy->backward.loss ? x->strategy->backward.loss(x, loss)
+                                                     : plim_m_ref(x->m, loss);
 }
 
 void plim_shared_returned(plim_shared *x)
 {
-    if (x->strategy && x->strategy->returned)
-        x->strategy->returned(x);
+    if (x->strategy && x->strategy->backward.returned)
+        x->strategy->backward.returned(x);
 }
 
 void plim_shared_reduce(plim_shared *x)
 {
-    if (x->strategy && x->strategy->reduce)
-        x->strategy->reduce(x);
+    if (x->strategy && x->strategy->backward.reduce)
+        x->strategy->backward.reduce(x);
 }
 
 bool plim_shared_in_parts(const plim_shared *x)
 {
-    return x->strategy && x->strategy->part && x->n_masters;
+    return x->strategy && x->strategy->step.part && x->n_masters;
 }
-void plim_shared_part(plim_shared *x, uint32_t i) { x->strategy->part(x, i); }
-void plim_shared_part_end(plim_shared *x, uint32_t i) { x->strategy->part_end(x, i); }
+void plim_shared_part(plim_shared *x, uint32_t i) { x->strategy->step.part(x, i); }
+void plim_shared_part_end(plim_shared *x, uint32_t i) { x->strategy->step.part_end(x, i); }
 
 bool plim_shared_step(plim_shared *x)
 {
-    if (!x->strategy || !x->strategy->step)
+    if (!x->strategy || !x->strategy->step.begin)
         return false;
-    x->strategy->step(x);
+    x->strategy->step.begin(x);
     return true;
 }
 
 void plim_shared_step_end(plim_shared *x)
 {
-    if (x->strategy && x->strategy->step_end)
-        x->strategy->step_end(x);
+    if (x->strategy && x->strategy->step.end)
+        x->strategy->step.end(x);
 }

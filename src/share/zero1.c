@@ -72,19 +72,18 @@ static bool number_parts(plim_arena *a, const plim_graph *g, const plim_share *s
 }
 
 /* The model is wrapped as with ddp. */
-static void wrap_model(plim_shared *x) { plim_strategy_ddp.wrap(x); }
+static void wrap_model(plim_shared *x) { plim_strategy_ddp.setup.wrap(x); }
 static void begin_forward(plim_shared *x, uint32_t unit)
 {
-    plim_strategy_ddp.forward(x, unit);
+    plim_strategy_ddp.forward.begin(x, unit);
 }
-static void keep_gradient(plim_shared *x, plim_t leaf) { plim_strategy_ddp.gradient(x, leaf); }
+static void keep_gradient(plim_shared *x, plim_t leaf)
+{
+    plim_strategy_ddp.backward.gradient(x, leaf);
+}
 
 const plim_strategy plim_strategy_zero1 = {
-    .name = "zero1",
-    .reduces = true,
-    .wrap = wrap_model,
-    .forward = begin_forward,
-    .gradient = keep_gradient,
-    .choose = choose_parameters,
-    .kinds = number_parts,
+    .setup = {.wrap = wrap_model, .choose = choose_parameters, .kinds = number_parts},
+    .forward = {.begin = begin_forward},
+    .backward = {.gradient = keep_gradient},
 };

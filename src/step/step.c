@@ -19,13 +19,13 @@ enum { PER_NODE = 4 }; /* storages, both passes */
 
 static plim_status load_model(plim_run *r, plim_err *err)
 {
-    const plim_strategy *by = r->s->share.strategy.strategy;
+    bool from_host = r->s->share.strategy.flags & PLIM_FROM_HOST;
     uint32_t *order = NULL, n = plim_step_order(r->a, r->g, false, &order);
     if (n == PLIM_NONE)
         return plim_oom(err);
     r->step = -1;
     plim_run_mark(r, PLIM_PHASE_LOAD, PLIM_STR(""));
-    plim_step_load(r->m, r->a, r->g, r->s->dtype, by && by->from_host, order, n, r->value);
+    plim_step_load(r->m, r->a, r->g, r->s->dtype, from_host, order, n, r->value);
     r->shared = (plim_shared){.a = r->a,
                               .m = r->m,
                               .g = r->g,
@@ -118,8 +118,8 @@ static void make_optimizer(plim_run *r)
     if (matrices)
         check_matrices(r, ids);
     const plim_strategy *by = r->shared.strategy;
-    if (by && by->choose)
-        by->choose(&r->shared, ids, r->n_leaves, own);
+    if (by && by->setup.choose)
+        by->setup.choose(&r->shared, ids, r->n_leaves, own);
     for (uint32_t k = 0; k < r->shared.n_masters; k++)
         o->params[o->n++] =
             (plim_optim_param){.leaf = r->shared.master[k],
@@ -502,9 +502,8 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
         return plim_oom(err);
     plim_status st =
         s->infer ? PLIM_OK : plim_regions_find(a, g, s->checkpoint, &r.regions, err);
-    const plim_strategy *by = s->share.strategy.strategy;
-    if (!st && r.regions.n && r.regions.reentrant &&
-        s->share.strategy.flags & PLIM_WANTS_SAVED)
+    const plim_strategy_spec *by = &s->share.strategy;
+    if (!st && r.regions.n && r.regions.reentrant && by->flags & PLIM_WANTS_SAVED)
         st =
             plim_fail(err, PLIM_EUSAGE, 0,
                       "with strategy '%s', reentrant checkpoints are not simulated: leave out "
