@@ -481,69 +481,86 @@ static void infer_step(plim_run *r)
         plim_run_release(r, r->out, r->g->n_outputs);
 }
 
-plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_settings *s,
-                          plim_tape *tape, plim_step_info *info, plim_err *err)
+/* What is allocated before the run, and the model as the settings have it checkpointed. */
+static plim_status prepare_run(plim_run *r, plim_err *err)
 {
-    plim_run r = {.a = a, .g = g, .s = s, .tape = tape, .loss_at = PLIM_NONE};
+    const plim_graph *g = r->g;
+    const plim_step_settings *s = r->s;
+    const plim_strategy_spec *by = &s->share.strategy;
+    plim_world world = s->world;
     if (g->n_inputs > PLIM_RUN_INPUTS || g->n_outputs > PLIM_RUN_OUTPUTS)
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                          "%u inputs and %u outputs are over the limits of %d and %d",
                          (unsigned)g->n_inputs, (unsigned)g->n_outputs, PLIM_RUN_INPUTS,
                          PLIM_RUN_OUTPUTS);
-    plim_world world = s->world;
     world.eval = s->infer;
-    r.m = plim_m_new(a, tape, &world, err);
-    r.value = PLIM_NEW_N(a, plim_t, g->n_values);
-    r.out = PLIM_NEW_N(a, plim_t, (uint64_t)g->n_outputs + 1);
-    r.held = PLIM_NEW_N(a, plim_batch, s->accumulate);
-    r.next = PLIM_NEW_N(a, plim_batch, s->accumulate);
-    if (!r.m || !r.value || !r.out || !r.held || !r.next ||
-        !plim_step_release_plan(a, g, &r.plan))
+    r->m = plim_m_new(r->a, r->tape, &world, err);
+    r->value = PLIM_NEW_N(r->a, plim_t, g->n_values);
+    r->out = PLIM_NEW_N(r->a, plim_t, (uint64_t)g->n_outputs + 1);
+    r->held = PLIM_NEW_N(r->a, plim_batch, s->accumulate);
+    r->next = PLIM_NEW_N(r->a, plim_batch, s->accumulate);
+    if (!r->m || !r->value || !r->out || !r->held || !r->next ||
+        !plim_step_release_plan(r->a, g, &r->plan))
         return plim_oom(err);
-    plim_status st =
-        s->infer ? PLIM_OK : plim_regions_find(a, g, s->checkpoint, &r.regions, err);
-    const plim_strategy_spec *by = &s->share.strategy;
-    if (!st && r.regions.n && r.regions.reentrant && by->flags & PLIM_WANTS_SAVED)
-        st =
-            plim_fail(err, PLIM_EUSAGE, 0,
-                      "with strategy '%s', reentrant checkpoints are not simulated: leave out "
-                      "'reentrant', as PyTorch recommends",
-                      by->name);
-    if (st)
-        return st;
-    plim_tape_expect(tape,
-                     g->n_values + PER_NODE * g->n_nodes * (uint32_t)PLIM_MIN(s->steps, 2));
-    tape->ends = s->ends;
-    tape->ends_ud = s->ends_ud;
-    plim_run_recomputes(&r);
-    if ((st = load_model(&r, err)))
-        return st;
-    plim_run_pipelined(&r);
     if (!s->infer)
-        choose_loss(&r);
-    choose_loop(&r);
-    if (!s->infer) {
-        if (s->ema.optim)
-            make_ema(&r);
-        make_optimizer(&r);
-        if (r.shared.dry_step)
-            make_states(&r);
+        PLIM_TRY(plim_regions_find(r->a, g, s->checkpoint, &r->regions, err));
+    if (r->regions.n && r->regions.reentrant && by->flags & PLIM_WANTS_SAVED)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "with strategy '%s', reentrant checkpoints are not simulated: leave "
+                         "out 'reentrant', as PyTorch recommends",
+                         by->name);
+    plim_tape_expect(r->tape,
+                     g->n_values + PER_NODE * g->n_nodes * (uint32_t)PLIM_MIN(s->steps, 2));
+    r->tape->ends = s->ends;
+    r->tape->ends_ud = s->ends_ud;
+    plim_run_recomputes(r);
+    return PLIM_OK;
+}
+
+/* The loss, the loop, averages and the optimizer, once the model is loaded. */
+static void set_up_training(plim_run *r)
+{
+    plim_run_pipelined(r);
+    if (!r->s->infer)
+        choose_loss(r);
+    choose_loop(r);
+    if (!r->s->infer) {
+        if (r->s->ema.optim)
+            make_ema(r);
+        make_optimizer(r);
+        if (r->shared.dry_step)
+            make_states(r);
     }
-    r.scaler = (plim_scaler){.on = s->grad_scaler, .m = r.m};
-    r.ledger = (plim_ledger){.arena = a, .graph = g};
-    if (plim_share_exchanges(&s->share))
-        r.ledger.untimed = "how long the cards exchange data is not known";
-    for (r.step = 0; r.step < s->steps && !plim_m_bad(r.m); r.step++) {
-        if (r.step == s->steps - 1 && !s->untimed)
-            plim_m_record(r.m, &r.ledger);
+    r->scaler = (plim_scaler){.on = r->s->grad_scaler, .m = r->m};
+    r->ledger = (plim_ledger){.arena = r->a, .graph = r->g};
+    if (plim_share_exchanges(&r->s->share))
+        r->ledger.untimed = "how long the cards exchange data is not known";
+}
+
+static void run_steps(plim_run *r)
+{
+    const plim_step_settings *s = r->s;
+    for (r->step = 0; r->step < s->steps && !plim_m_bad(r->m); r->step++) {
+        if (r->step == s->steps - 1 && !s->untimed)
+            plim_m_record(r->m, &r->ledger);
         if (s->infer)
-            infer_step(&r);
+            infer_step(r);
         else
-            train_step(&r);
+            train_step(r);
         if (s->empty_cache &&
-            !plim_tape_event(tape, (plim_event){.kind = PLIM_EVENT_EMPTY_CACHE}))
-            plim_m_oom(r.m);
+            !plim_tape_event(r->tape, (plim_event){.kind = PLIM_EVENT_EMPTY_CACHE}))
+            plim_m_oom(r->m);
     }
+}
+
+plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_settings *s,
+                          plim_tape *tape, plim_step_info *info, plim_err *err)
+{
+    plim_run r = {.a = a, .g = g, .s = s, .tape = tape, .loss_at = PLIM_NONE};
+    PLIM_TRY(prepare_run(&r, err));
+    PLIM_TRY(load_model(&r, err));
+    set_up_training(&r);
+    run_steps(&r);
     if (info) {
         info->unknown_ops = plim_m_unknown_ops(r.m);
         info->loss = r.loss_kind;
