@@ -833,9 +833,12 @@ void plim_run_packed_linear(plim_call *c)
     }
     plim_set_dim(&y, -1, plim_arg_int(c, 2, 0));
     plim_meta_contiguous(&y);
+    /* a file may name this op, too, with bounds that are none */
+    const uint64_t usual = (uint64_t)PLIM_MAX(plim_arg_int(c, 4, 0), 0),
+                   low = (uint64_t)PLIM_MAX(plim_arg_int(c, 3, 0), 0),
+                   high = (uint64_t)PLIM_MAX(plim_arg_int(c, 5, 0), 0);
     plim_t scratch =
-        plim_m_scratch_range(m, (uint64_t)plim_arg_int(c, 3, 0),
-                             (uint64_t)plim_arg_int(c, 4, 0), (uint64_t)plim_arg_int(c, 5, 0));
+        plim_m_scratch_range(m, PLIM_MIN(low, usual), usual, PLIM_MAX(high, usual));
     plim_ret(c, plim_m_empty(m, &y));
     plim_m_drop(m, scratch);
 }

@@ -250,7 +250,8 @@ void plim_kernel_multinomial(plim_call *c)
 {
     plim_machine *m = c->m;
     plim_t x = plim_arg_tensor(c, 0);
-    plim_meta xm = *plim_m_meta(m, x), flags = plim_meta_make(PLIM_BOOL, xm.rank - 1, xm.dim);
+    plim_meta xm = *plim_m_meta(m, x),
+              flags = plim_meta_make(PLIM_BOOL, PLIM_MAX(xm.rank - 1, 0), xm.dim);
     int64_t samples = plim_arg_int(c, 1, 1), classes = xm.rank ? plim_dim_at(&xm, -1) : 1;
     if (xm.rank < 1)
         return;
