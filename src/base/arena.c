@@ -51,6 +51,7 @@ static plim_arena_chunk *chunk_new(uint64_t cap)
 
 static void *chunk_take(plim_arena_chunk *c, uint64_t bytes)
 {
+    plim_assert(bytes <= c->cap - c->used);
     void *p = (uint8_t *)c + CHUNK_HEAD + c->used;
     c->used += bytes;
     return p;
@@ -93,6 +94,7 @@ static bool chunk_push(plim_arena *a, uint64_t bytes)
         if (!(c = chunk_new(chunk_cap(a, bytes))))
             return false;
     }
+    plim_assert(!c->used && c->cap >= bytes);
     c->next = a->head;
     a->head = c;
     return true;
@@ -135,6 +137,7 @@ void plim_arena_reset(plim_arena *a)
         next = c->next;
         memset((uint8_t *)c + CHUNK_HEAD, 0, (size_t)c->used);
         c->used = 0;
+        plim_assert(c->used <= c->cap);
         c->next = a->spare;
         a->spare = c;
     }
@@ -155,6 +158,7 @@ static void chunks_insert(plim_arena_chunk **at, plim_arena_chunk *list)
 
 void plim_arena_adopt(plim_arena *a, plim_arena *from)
 {
+    plim_assert(a != from);
     chunks_insert(a->head ? &a->head->next : &a->head,
                   from->head); /* the first one has room */
     chunks_insert(&a->large, from->large);
@@ -196,6 +200,7 @@ plim_str plim_arena_printf(plim_arena *a, const char *fmt, ...)
 
 bool plim_arena_grow_to(plim_arena *a, void **items, uint64_t n, uint32_t *cap, uint64_t size)
 {
+    plim_assert(n <= *cap && size && (*items || !n));
     uint64_t want = *cap ? (uint64_t)*cap * 2 : 16;
     if (want > UINT32_MAX)
         return false;
@@ -225,6 +230,7 @@ static plim_arena_chunk **find_large(plim_arena *a, const void *items)
 /* Gives a chunk of pages, without a copy, the capacity `cap`; false: it cannot. */
 static bool chunk_widen(plim_arena_chunk **at, uint64_t cap)
 {
+    plim_assert(cap >= (*at)->cap);
     plim_arena_chunk *c = *at;
     uint64_t bytes = cap + CHUNK_HEAD, more = cap - c->cap;
     if (!c->mapped || bytes > SIZE_MAX || !plim_memory_take(more))
@@ -263,6 +269,7 @@ static plim_arena_chunk *large_renew(plim_arena *a, plim_arena_chunk **at, const
 
 bool plim_arena_move_to(plim_arena *a, void **items, uint64_t n, uint32_t *cap, uint64_t size)
 {
+    plim_assert(n <= *cap && size);
     uint64_t want = (uint64_t)*cap * 2, bytes, limit = a->limit ? a->limit : UINT64_MAX;
     if (!plim_mul(want, size, &bytes) || bytes < CHUNK_LARGE || want > UINT32_MAX)
         return plim_arena_grow_to(a, items, n, cap, size);
@@ -283,6 +290,7 @@ bool plim_arena_move_to(plim_arena *a, void **items, uint64_t n, uint32_t *cap, 
 bool plim_sort_items(void *items, uint64_t n, uint64_t size,
                      int (*compare)(const void *, const void *))
 {
+    plim_assert(size && compare);
     const char *item = items;
     uint64_t in_order = 1;
     while (in_order < n && compare(item, item + size) <= 0) {
@@ -307,6 +315,7 @@ static uint32_t map_hash(plim_str s) { return (uint32_t)plim_str_hash(s) | 1; }
 
 static plim_map_slot *map_slot(const plim_map *m, plim_str key, uint32_t hash)
 {
+    plim_assert(hash && m->n < m->cap && !(m->cap & (m->cap - 1)));
     uint32_t i = hash >> 1 & (m->cap - 1);
     while (m->slots[i].hash &&
            (m->slots[i].hash != hash || !plim_str_eq(m->slots[i].key, key)))
@@ -329,6 +338,7 @@ static bool map_grow(plim_arena *a, plim_map *m)
             k = (k + 1) & last;
         fresh[k] = m->slots[i];
     }
+    plim_assert(m->n < cap);
     m->slots = fresh;
     m->cap = (uint32_t)cap;
     return true;

@@ -22,6 +22,7 @@ static int compare_str(const void *a, const void *b)
 
 plim_str plim_str_twice(plim_str *list, uint64_t n)
 {
+    plim_assert(list || !n);
     if (n)
         qsort(list, (size_t)n, sizeof *list, compare_str);
     for (uint64_t i = 1; i < n; i++)
@@ -41,6 +42,7 @@ static void clean_message(plim_err *err)
 
 plim_status(plim_fail)(plim_err *err, plim_status code, uint64_t at, const char *fmt, ...)
 {
+    plim_assert(code != PLIM_OK && fmt);
     if (err && err->code == PLIM_OK) {
         va_list ap;
         va_start(ap, fmt);
@@ -93,6 +95,7 @@ void plim_copy_out(void *to, const void *from, size_t size)
 {
     size_t room;
     memcpy(&room, to, sizeof room);
+    plim_assert(room >= sizeof room);
     size = PLIM_MIN(size, room);
     if (size > sizeof room)
         memcpy((char *)to + sizeof room, (const char *)from + sizeof room, size - sizeof room);

@@ -122,10 +122,12 @@ static inline uint64_t plim_sat_mul(uint64_t a, uint64_t b)
 }
 static inline uint64_t plim_ceil_div(uint64_t n, uint64_t of)
 {
+    plim_assert(of > 0);
     return n / of + (n % of != 0);
 }
 static inline uint64_t plim_round_up(uint64_t n, uint64_t of)
 {
+    plim_assert(of > 0);
     return plim_sat_add(n, (of - n % of) % of);
 }
 

@@ -45,17 +45,20 @@ static bool process_has(uint64_t bytes)
     bool little = now <= LITTLE && !atomic_load(&given);
     if (little || (now < UINT64_MAX && now <= memory_limit()))
         return true;
+    plim_assert(atomic_load(&held) >= bytes);
     atomic_fetch_sub(&held, bytes);
     return false;
 }
 
 bool plim_memory_take(uint64_t bytes)
 {
-    for (plim_budget *b = budget; b; b = b->outer)
+    for (plim_budget *b = budget; b; b = b->outer) {
+        plim_assert(b->held <= b->limit);
         if (bytes > b->limit - b->held) {
             b->over = true;
             return false;
         }
+    }
     if (!process_has(bytes))
         return false;
     for (plim_budget *b = budget; b; b = b->outer)
@@ -65,6 +68,7 @@ bool plim_memory_take(uint64_t bytes)
 
 void plim_memory_give(uint64_t bytes)
 {
+    plim_assert(atomic_load(&held) >= bytes);
     atomic_fetch_sub(&held, bytes);
     /* of what was taken before it began, a budget knows nothing */
     for (plim_budget *b = budget; b; b = b->outer)

@@ -7,6 +7,7 @@ plim_status plim_bytes_ahead(plim_bytes b, uint64_t *there, uint64_t at, uint64_
     enum { AFTER_A_HOLE = 4 << 10, GOING_ON = 256 << 10 };
     if (!b.file || (at <= *there && n <= *there - at))
         return PLIM_OK;
+    plim_assert(at <= b.n && n <= b.n - at);
     uint64_t more = *there && at <= *there ? GOING_ON : AFTER_A_HOLE;
     n = PLIM_MAX(n, PLIM_MIN(more, b.n - at));
     plim_status st = plim_bytes_need(b, at, n, err);
@@ -43,6 +44,7 @@ static plim_status take_parts(const plim_os_file *f, char *part, plim_take *take
     uint64_t total = 0;
     size_t held = 0, got = 1;
     while (got) {
+        plim_assert(held < PART);
         plim_status st = plim_os_read(f, part + held, PART - held, &got, err);
         total += got;
         if (!st)

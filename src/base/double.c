@@ -24,6 +24,7 @@ typedef struct decimal {
 
 static void decimal_trim(decimal *d)
 {
+    plim_assert(d->n <= DECIMAL_DIGITS + SHIFT_DIGITS);
     for (; d->n > DECIMAL_DIGITS; d->n--)
         d->more = d->more || d->digit[d->n - 1];
     while (d->n && !d->digit[d->n - 1])
@@ -33,6 +34,7 @@ static void decimal_trim(decimal *d)
 /* d * 2^bits, bits up to SHIFT_MAX: starts from the last digit. */
 static void decimal_shift_left(decimal *d, int bits)
 {
+    plim_assert(bits >= 0 && bits <= SHIFT_MAX);
     uint64_t carry = 0;
     uint32_t to = d->n + SHIFT_DIGITS;
     for (uint32_t from = d->n; to; to--) {
@@ -53,6 +55,7 @@ static void decimal_shift_left(decimal *d, int bits)
 /* d / 2^bits, bits up to SHIFT_MAX: long division. */
 static void decimal_shift_right(decimal *d, int bits)
 {
+    plim_assert(bits >= 0 && bits <= SHIFT_MAX);
     uint64_t rest = 0, mask = (1ull << bits) - 1;
     uint32_t from = 0, to = 0;
     for (; from < d->n || rest; from++) {
@@ -73,6 +76,7 @@ static void decimal_shift_right(decimal *d, int bits)
 /* The integer part, rounded to nearest, ties to even. */
 static uint64_t decimal_round(const decimal *d)
 {
+    plim_assert(d->point <= SHIFT_DIGITS);
     uint64_t v = 0;
     for (uint32_t i = 0; (int32_t)i < d->point; i++)
         v = v * 10 + (i < d->n ? d->digit[i] : 0);
@@ -231,6 +235,7 @@ plim_text plim_fmt_double(double v)
                 t.s[n++] = s[i];
             else if (n && t.s[n - 1] != '.')
                 t.s[n++] = '.';
+        plim_assert(n < sizeof t.s);
         t.s[n] = '\0';
         plim_parse_double((plim_str){t.s, n}, &back);
         if (!(back < v || back > v))

@@ -11,6 +11,7 @@
 static plim_text fmt_scaled(uint64_t n, uint64_t as, uint64_t step, const char *const *units,
                             int n_units)
 {
+    plim_assert(step > 1 && n_units > 0);
     plim_text t;
     uint64_t unit = 1;
     int k = 0;
@@ -69,6 +70,7 @@ plim_text plim_fmt_count(uint64_t n)
             t.s[at++] = ',';
         t.s[at++] = digits[i];
     }
+    plim_assert((size_t)at < sizeof t.s);
     t.s[at] = '\0';
     return t;
 }
@@ -86,6 +88,7 @@ plim_text plim_fmt_percent(uint64_t part, uint64_t whole)
 
 plim_text plim_fmt_fixed(double v, int decimals)
 {
+    plim_assert(decimals >= 0);
     plim_text t = {"-"};
     if (!(v >= 0 && v <= 1e12))
         return t;
@@ -101,6 +104,7 @@ plim_text plim_fmt_fixed(double v, int decimals)
         scale /= 10;
         t.s[len++] = (char)('0' + rest / scale);
     }
+    plim_assert((size_t)len < sizeof t.s);
     t.s[len] = '\0';
     return t;
 }
@@ -127,6 +131,7 @@ void plim_buf_put(plim_buf *b, plim_put put, void *ud)
 /* Puts out a piece that is large enough. */
 static void buf_flow(plim_buf *b)
 {
+    plim_assert(b->n < b->cap);
     enum { PIECE = 64 << 10 };
     if (!b->put || b->n < PIECE)
         return;
@@ -233,6 +238,7 @@ uint32_t plim_text_width(plim_str s)
 const void *plim_row_find(const char *what, const char *name, const void *rows, size_t n,
                           size_t size, plim_err *err)
 {
+    plim_assert(n > 0 && size >= sizeof(const char *));
     char list[256] = "";
     for (size_t i = 0; i < n; i++) {
         const void *row = (const char *)rows + i * size;
@@ -351,6 +357,7 @@ static plim_str skip_bytes(plim_str s, size_t n)
 plim_status plim_parse_shape(plim_str s, int64_t *dim, int32_t max, int32_t *rank,
                              plim_err *err)
 {
+    plim_assert(max > 0);
     plim_str t = trim_blanks(s);
     int32_t n = 0;
     int shown = (int)PLIM_MIN(s.n, 60);
@@ -387,6 +394,7 @@ plim_status plim_parse_shape(plim_str s, int64_t *dim, int32_t max, int32_t *ran
         t = skip_bytes(t, gap);
         more = gap && !(tuple && t.n == 0); /* "(3,)" as Python writes it */
     }
+    plim_assert(n <= max);
     *rank = n;
     return PLIM_OK;
 }

@@ -38,11 +38,13 @@ plim_status plim_gzip_open(plim_gzip *g, plim_arena *a, plim_bytes file, plim_er
 static uint64_t bytes_taken(const plim_gzip *g)
 {
     const z_stream *s = g->stream;
+    plim_assert(s->avail_in <= g->next);
     return g->next - s->avail_in;
 }
 
 static plim_status give_bytes(plim_gzip *g, plim_err *err)
 {
+    plim_assert(g->next <= g->file.n);
     const uint64_t most = g->piece ? PIECE : 1u << 30; /* zlib uses 32-bit counts */
     uint64_t n = PLIM_MIN(g->file.n - g->next, most);
     z_stream *s = g->stream;
@@ -85,6 +87,7 @@ plim_status plim_gzip_read(plim_gzip *g, char *out, uint64_t n, uint64_t *got, p
     while (s->avail_out && !over && !st)
         st = inflate_step(g, &over, err);
     *got = room - s->avail_out;
+    plim_assert(*got <= n);
     g->given += *got;
     if (!st && g->given > g->limit)
         st = plim_fail(err, PLIM_EUNSUPPORTED, bytes_taken(g),

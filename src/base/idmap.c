@@ -3,6 +3,7 @@
 
 static plim_id_slot *find_slot(plim_id_slot *slots, uint32_t cap, uint64_t id)
 {
+    plim_assert(cap && !(cap & (cap - 1)));
     uint32_t i = (uint32_t)((id * 0x9e3779b97f4a7c15ull) >> 32) & (cap - 1);
     while (slots[i].used && slots[i].id != id)
         i = (i + 1) & (cap - 1);
@@ -20,6 +21,7 @@ static bool make_room(plim_arena *a, plim_id_map *m)
     for (uint32_t i = 0; i < m->cap; i++)
         if (m->slots[i].used)
             *find_slot(fresh, (uint32_t)cap, m->slots[i].id) = m->slots[i];
+    plim_assert(m->n < cap);
     m->slots = fresh;
     m->cap = (uint32_t)cap;
     return true;

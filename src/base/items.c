@@ -21,6 +21,7 @@ bool plim_item_word(plim_str *rest, char mark, plim_str *word)
     const char *end = memchr(rest->p, mark, rest->n);
     size_t n = end ? (size_t)(end - rest->p) : rest->n, skip = PLIM_MIN(n + 1, rest->n);
     *word = item_trim((plim_str){rest->p, n});
+    plim_assert(n <= rest->n);
     *rest = (plim_str){rest->p + skip, rest->n - skip};
     return true;
 }

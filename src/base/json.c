@@ -14,6 +14,7 @@
 
 void plim_json_init(plim_json *j, plim_str text, plim_err *err)
 {
+    plim_assert(text.p || !text.n);
     *j = (plim_json){.p = text.p, .n = text.n, .err = err};
 }
 
@@ -100,6 +101,7 @@ bool plim_json_array(plim_json *j) { return json_open(j, '[', "an array"); }
 /* Moves to the next item: past the comma, or out of the object or array. */
 static bool json_more(plim_json *j, char close)
 {
+    plim_assert(j->bad || j->depth > 0);
     char c = json_next(j);
     if (c == close) {
         j->at++;
@@ -237,6 +239,7 @@ plim_str plim_json_str(plim_json *j)
 
 static char *utf8_put(char *o, uint32_t c)
 {
+    plim_assert(c <= 0x10ffff);
     if (c < 0x80) {
         *o++ = (char)c;
         return o;
@@ -260,6 +263,7 @@ static char *utf8_put(char *o, uint32_t c)
  * bytes consumed. */
 static uint32_t unescape_u(const char *s, size_t n, size_t *len)
 {
+    plim_assert(n >= 5 && s[0] == 'u');
     uint32_t hi = (uint32_t)read_hex4(s + 1);
     *len = 5;
     if (hi < 0xd800 || hi > 0xdfff)
@@ -296,6 +300,7 @@ plim_str plim_json_unescape(plim_arena *a, plim_str raw)
             *o++ = k && *k ? to[k - from] : *e;
         i += len - 1;
     }
+    plim_assert((size_t)(o - out) <= raw.n);
     return (plim_str){out, (size_t)(o - out)};
 }
 
@@ -368,6 +373,7 @@ static bool json_scan_number(plim_json *j, json_number *out)
 /* Sign and magnitude of an integer; false: not an integer, or beyond 64 bits. */
 static bool number_int(json_number n, bool *minus, uint64_t *v)
 {
+    plim_assert(n.text.n > 0);
     *minus = n.text.p[0] == '-';
     *v = 0;
     if (!n.integer) {
@@ -611,6 +617,7 @@ static const char *pass_value(const char *s, const char *end, uint32_t most)
 
 void plim_json_skip(plim_json *j)
 {
+    plim_assert(j->depth <= PLIM_JSON_MAX_DEPTH);
     json_next(j);
     uint32_t most = PLIM_MIN(PLIM_JSON_MAX_DEPTH - j->depth, 64);
     const char *past = j->bad ? NULL : pass_value(j->p + j->at, j->p + j->n, most);
@@ -651,9 +658,16 @@ static void jw_comma(plim_jw *w)
     w->comma = true;
 }
 
+/* In an object it comes after its key. */
+static void jw_value(plim_jw *w)
+{
+    plim_assert(!w->comma || !w->depth || w->arrays >> (w->depth - 1) % 64 & 1);
+    jw_comma(w);
+}
+
 static void jw_open(plim_jw *w, bool array)
 {
-    jw_comma(w);
+    jw_value(w);
     plim_assert(w->depth < PLIM_JW_MAX_DEPTH);
     uint64_t bit = 1ull << w->depth % 64;
     w->arrays = array ? w->arrays | bit : w->arrays & ~bit;
@@ -720,6 +734,7 @@ static void jw_quoted(plim_buf *out, plim_str s)
 
 void plim_jw_key(plim_jw *w, const char *name)
 {
+    plim_assert(w->depth && !(w->arrays >> (w->depth - 1) % 64 & 1));
     jw_comma(w);
     jw_quoted(w->out, plim_str_of(name));
     plim_buf_puts(w->out, ":");
@@ -728,7 +743,7 @@ void plim_jw_key(plim_jw *w, const char *name)
 
 void plim_jw_str(plim_jw *w, plim_str s)
 {
-    jw_comma(w);
+    jw_value(w);
     jw_quoted(w->out, s);
 }
 
@@ -742,25 +757,25 @@ void plim_jw_cstr(plim_jw *w, const char *z)
 
 void plim_jw_u64(plim_jw *w, uint64_t v)
 {
-    jw_comma(w);
+    jw_value(w);
     plim_buf_printf(w->out, "%" PRIu64, v);
 }
 
 void plim_jw_i64(plim_jw *w, int64_t v)
 {
-    jw_comma(w);
+    jw_value(w);
     plim_buf_printf(w->out, "%" PRId64, v);
 }
 
 void plim_jw_bool(plim_jw *w, bool v)
 {
-    jw_comma(w);
+    jw_value(w);
     plim_buf_puts(w->out, v ? "true" : "false");
 }
 
 void plim_jw_null(plim_jw *w)
 {
-    jw_comma(w);
+    jw_value(w);
     plim_buf_puts(w->out, "null");
 }
 
@@ -770,6 +785,6 @@ void plim_jw_f64(plim_jw *w, double v)
         plim_jw_null(w);
         return;
     }
-    jw_comma(w);
+    jw_value(w);
     plim_buf_puts(w->out, plim_fmt_double(v).s);
 }

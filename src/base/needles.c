@@ -12,6 +12,7 @@ static uint32_t place_of(const char *p)
 
 static void add_part(plim_needles *s, uint32_t word, uint32_t at)
 {
+    plim_assert(at + PART <= s->word[word].n);
     uint16_t *first = &s->first[place_of(s->word[word].p + at)];
     s->part[s->n_parts++] = (plim_needles_part){*first, (uint8_t)word, (uint8_t)at};
     *first = (uint16_t)s->n_parts;
@@ -46,6 +47,7 @@ static bool match_parts(const plim_needles *s, plim_str text, size_t at, plim_ne
         p = &s->part[i - 1];
         plim_str word = s->word[p->word];
         size_t begin = at - p->at;
+        plim_assert(p->word < s->n);
         if ((begin == from.at && p->word < from.word + 1) || word.n > text.n - begin ||
             memcmp(text.p + begin, word.p, word.n) != 0)
             continue;

@@ -33,7 +33,11 @@ typedef struct pickle_vm {
 static uint64_t pickle_place(const pickle_vm *vm) { return vm->base + vm->op_at; }
 
 /* From the next one to the end of b. */
-static uint64_t pickle_left(const pickle_vm *vm) { return vm->b.n - vm->from - vm->at; }
+static uint64_t pickle_left(const pickle_vm *vm)
+{
+    plim_assert(vm->from <= vm->b.n && vm->at <= vm->b.n - vm->from);
+    return vm->b.n - vm->from - vm->at;
+}
 
 /* Brings n bytes from the next one on, or all that are left; moves vm->p. */
 static PLIM_COLD plim_status pickle_bring(pickle_vm *vm, uint64_t n)
@@ -87,6 +91,7 @@ static plim_status pickle_misfit(const pickle_vm *vm, const char *what)
 /* Number of values above the last mark: only opcodes for marks reach below it. */
 static uint32_t pickle_above(const pickle_vm *vm)
 {
+    plim_assert(!vm->n_marks || vm->marks[vm->n_marks - 1] <= vm->n_stack);
     return vm->n_stack - (vm->n_marks ? vm->marks[vm->n_marks - 1] : 0);
 }
 
@@ -133,6 +138,7 @@ static plim_pickle_node *pickle_reuse(pickle_vm *vm, plim_pickle_kind kind, uint
 static plim_pickle_value pickle_make(pickle_vm *vm, plim_pickle_kind kind, uint32_t n,
                                      const plim_pickle_value *items)
 {
+    plim_assert(items || !n);
     plim_pickle_node *node = vm->sink ? pickle_reuse(vm, kind, n) : NULL;
     if (!node) {
         node = PLIM_NEW(vm->arena, plim_pickle_node);
@@ -158,6 +164,7 @@ static plim_status pickle_push_made(pickle_vm *vm, plim_pickle_kind kind, uint32
  * for the next value of this kind. */
 static void pickle_forget(pickle_vm *vm, plim_pickle_value v, int64_t meaning)
 {
+    plim_assert(v.node && v.kind <= PLIM_PICKLE_DICT);
     plim_pickle_node *node = v.node;
     if (node->memo && vm->memo[node->memo - 1].kind >= PLIM_PICKLE_LIST &&
         vm->memo[node->memo - 1].node == node)
@@ -189,6 +196,7 @@ static plim_status pickle_offer(pickle_vm *vm, plim_pickle_value list, plim_pick
 
 static plim_status pickle_room(pickle_vm *vm, plim_pickle_node *to, uint32_t n)
 {
+    plim_assert(to->n <= to->cap);
     while (to->cap - to->n < n)
         if (!plim_arena_grow_to(vm->arena, (void **)&to->items, to->n, &to->cap,
                                 sizeof *to->items))
@@ -288,6 +296,7 @@ static bool words_grow(pickle_vm *vm)
         if (vm->words[i])
             fresh[k] = vm->words[i];
     }
+    plim_assert(vm->n_words < cap);
     vm->words = fresh;
     vm->cap_words = (uint32_t)cap;
     return true;

@@ -21,6 +21,7 @@ enum { DEEPEST = 64 };
 static void add_step(parser *p, uint8_t op, uint8_t c, int next, int other)
 {
     plim_regex *r = p->r;
+    plim_assert(r->n <= PLIM_REGEX_STATES);
     if (r->n == PLIM_REGEX_STATES) {
         p->bad = "it is too long";
         return;
@@ -33,6 +34,7 @@ static void add_step(parser *p, uint8_t op, uint8_t c, int next, int other)
 static void insert_step(parser *p, uint16_t from, uint8_t op, int next, int other)
 {
     plim_regex *r = p->r;
+    plim_assert(from <= r->n);
     add_step(p, op, 0, next, other);
     if (p->bad)
         return;
@@ -56,6 +58,7 @@ static void set_byte(uint8_t *set, unsigned c) { set[c / 8] |= (uint8_t)(1u << c
 
 static void set_range(uint8_t *set, unsigned first, unsigned last)
 {
+    plim_assert(first < 256 && last < 256);
     for (unsigned c = first; c <= last; c++)
         set_byte(set, c);
 }

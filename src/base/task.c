@@ -24,6 +24,7 @@ static void thread_wait(plim_task *t) { pthread_join(t->thread, NULL); }
 
 void plim_task_start(plim_task *t, void (*run)(void *ud), void *ud, bool apart)
 {
+    plim_assert(run);
     *t = (plim_task){.run = run, .ud = ud};
     t->apart = apart && thread_start(t);
     if (!t->apart)

@@ -4,6 +4,7 @@
 /* src: Unicode 15, table 3-7 "Well-Formed UTF-8 Byte Sequences" */
 uint32_t plim_utf8_decode(plim_str s, size_t *len)
 {
+    plim_assert(s.n > 0);
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     const uint8_t *p = (const uint8_t *)s.p;
     *len = 1;
@@ -51,5 +52,6 @@ size_t plim_utf8_clean(char *p, size_t n)
             p[to++] = c == '\n' || c == '\t' || c == '\r' ? ' ' : '?';
         }
     }
+    plim_assert(to <= n);
     return to;
 }

@@ -14,6 +14,7 @@ static plim_status read_more(plim_window *w, char *to, uint64_t n, uint64_t *got
     if (w->zipped)
         return plim_gzip_read(&w->gzip, to, n, got, err);
     *got = PLIM_MIN(n, w->file.n - w->next);
+    plim_assert(w->next <= w->file.n);
     plim_status st = plim_bytes_copy(w->file, w->next, *got, to, err);
     w->next += *got;
     return st;
@@ -26,6 +27,7 @@ static plim_status fill_window(plim_window *w, plim_err *err)
         PLIM_TRY(read_more(w, w->room + w->n, w->cap - w->n, &got, err));
         w->n += got;
     }
+    plim_assert(w->n <= w->cap);
     w->more = got != 0 && (w->zipped || w->next < w->file.n);
     return PLIM_OK;
 }

@@ -128,6 +128,7 @@ static bool read_wide(const uint8_t *extra, uint64_t n, plim_zip_entry *e)
 static plim_status read_entry(plim_bytes f, uint64_t *at, uint64_t end, plim_zip_entry *e,
                               plim_err *err)
 {
+    plim_assert(*at <= end && end <= f.n);
     const uint8_t *p = f.p + *at;
     if (end - *at < CENTRAL_SIZE || !has_mark(f, *at, CENTRAL_SIZE, 1, 2))
         return plim_fail(err, PLIM_EFORMAT, *at, "zip directory has no entry at byte %" PRIu64,
@@ -185,6 +186,7 @@ plim_status plim_zip_open(plim_zip *z, plim_bytes file, plim_err *err)
 
 bool plim_zip_next(const plim_zip *z, uint64_t *cursor, plim_zip_entry *out)
 {
+    plim_assert(z->at <= z->end && z->end <= z->file.n);
     uint64_t at = z->at + *cursor;
     if (at >= z->end || read_entry(z->file, &at, z->end, out, NULL) != PLIM_OK)
         return false;
@@ -282,6 +284,7 @@ static plim_status zip_inflate(plim_arena *a, plim_bytes in, uint8_t *out, uint6
         }
         rc = inflate(&s, Z_NO_FLUSH); /* no progress possible: Z_BUF_ERROR */
     }
+    plim_assert(in_left <= in.n && out_left <= n);
     bool whole = rc == Z_STREAM_END && !s.avail_in && !in_left && !s.avail_out && !out_left;
     inflateEnd(&s);
     return whole ? PLIM_OK : rc == Z_MEM_ERROR ? PLIM_ENOMEM : PLIM_EFORMAT;
