@@ -32,6 +32,8 @@ plim_node *plim_graph_take_nodes(plim_graph *g, uint32_t *n)
 
 uint32_t plim_graph_add_value(plim_graph *g, const plim_value *v)
 {
+    plim_assert((unsigned)v->meta.dtype < PLIM_DTYPE_COUNT);
+    plim_assert(v->meta.rank >= 0 && v->meta.rank <= PLIM_MAX_RANK);
     if (!PLIM_PUSH_ROOM(g->arena, g->values, g->n_values, g->cap.values))
         return PLIM_NONE;
     g->values[g->n_values] = *v;
@@ -40,6 +42,7 @@ uint32_t plim_graph_add_value(plim_graph *g, const plim_value *v)
 
 uint32_t plim_graph_add_node(plim_graph *g, const plim_node *n)
 {
+    plim_assert((n->args || !n->n_args) && (n->outs || !n->n_outs));
     if (!PLIM_PUSH_ROOM(g->arena, g->nodes, g->n_nodes, g->cap.nodes))
         return PLIM_NONE;
     g->nodes[g->n_nodes] = *n;
@@ -93,6 +96,7 @@ bool plim_graph_add_output(plim_graph *g, uint32_t value)
 
 bool plim_graph_add_dim(plim_graph *g, plim_str name, int64_t value)
 {
+    plim_assert(value >= 0);
     if (!PLIM_PUSH_ROOM(g->arena, g->sizes.dims, g->sizes.n_dims, g->sizes.cap_dims))
         return false;
     g->sizes.dims[g->sizes.n_dims++] = (plim_open_dim){name, value};
@@ -101,6 +105,8 @@ bool plim_graph_add_dim(plim_graph *g, plim_str name, int64_t value)
 
 bool plim_graph_add_kv(plim_graph *g, const plim_kv_layers *kv)
 {
+    plim_assert(kv->keys >= 0 && kv->values >= 0);
+    plim_assert(kv->layers >= 0 && kv->heads >= 0 && kv->copies >= 0);
     uint64_t token = plim_sat_mul((uint64_t)kv->layers, (uint64_t)kv->heads);
     token = plim_sat_mul(token, (uint64_t)(kv->copies ? kv->copies : 1));
     token = plim_sat_mul(token, plim_sat_add((uint64_t)kv->keys, (uint64_t)kv->values));
@@ -196,6 +202,7 @@ plim_status plim_graph_count(const plim_graph *g, plim_graph_counts *out, plim_e
         if (param && v->requires_grad)
             c.trainable += n;
     }
+    plim_assert(c.trainable <= c.parameters);
     *out = c;
     return PLIM_OK;
 }

@@ -69,6 +69,7 @@ static inline uint32_t plim_arg_values(const plim_arg *a)
 }
 static inline uint32_t plim_arg_value(const plim_arg *a, uint32_t k)
 {
+    plim_assert(k < plim_arg_values(a));
     return a->kind == PLIM_ARG_VALUES ? a->ids[k] : a->id;
 }
 

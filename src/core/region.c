@@ -98,6 +98,7 @@ static bool add_chosen(plim_arena *a, const plim_graph *g, const span *spans,
         for (uint32_t k = g->nodes[i].scope; k != PLIM_NONE; k = g->scopes[k].parent)
             if (chosen[k])
                 top = k; /* the last on the way up is the outermost */
+        plim_assert(top == PLIM_NONE || spans[top].last > i);
         if (top != PLIM_NONE && !add_region(a, out, &cap, i, spans[top].last, top))
             return false;
         i = top == PLIM_NONE ? i + 1 : spans[top].last;
@@ -188,10 +189,11 @@ static plim_status add_segments(plim_arena *a, const plim_graph *g, const span *
                          "segments '" PLIM_STR_FMT "' is not in 1..%u, the number of calls",
                          PLIM_STR_ARG(number), (unsigned)n);
     uint32_t each = n / (uint32_t)segments;
+    plim_assert(each > 0 && each * (uint32_t)segments <= n);
     for (uint32_t i = 0; i + 1 < (uint32_t)segments; i++)
-        if (!add_region(a, out, &cap, calls[i * each].first, calls[(i + 1) * each - 1].last,
-                        PLIM_NONE))
-            return plim_oom(err);
+    if (!add_region(a, out, &cap, calls[i * each].first, calls[(i + 1) * each - 1].last,
+                    PLIM_NONE))
+        return plim_oom(err);
     return PLIM_OK;
 }
 

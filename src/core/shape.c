@@ -89,6 +89,7 @@ bool plim_dtype_find(plim_str name, plim_dtype *out)
  * src: c10/core/ScalarType.cpp promoteTypes. */
 plim_dtype plim_promote(plim_dtype a, plim_dtype b)
 {
+    plim_assert((unsigned)a < PLIM_DTYPE_COUNT && (unsigned)b < PLIM_DTYPE_COUNT);
     if (a == b)
         return a;
     const plim_dtype_row *ra = &plim_dtype_rows[a], *rb = &plim_dtype_rows[b];
@@ -109,6 +110,7 @@ plim_dtype plim_promote(plim_dtype a, plim_dtype b)
 
 plim_meta plim_meta_make(plim_dtype t, int32_t rank, const int64_t *dim)
 {
+    plim_assert(rank >= 0 && rank <= PLIM_MAX_RANK && (dim || !rank));
     plim_meta m = {.dtype = t, .rank = rank};
     for (int32_t i = 0; i < rank; i++)
         m.dim[i] = dim[i];
@@ -122,6 +124,7 @@ static int64_t wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (
 
 void plim_meta_contiguous(plim_meta *m)
 {
+    plim_assert(m->rank >= 0 && m->rank <= PLIM_MAX_RANK);
     int64_t s = 1;
     for (int32_t i = m->rank - 1; i >= 0; i--) {
         m->stride[i] = s;
@@ -146,6 +149,7 @@ void plim_meta_channels_last(plim_meta *m)
 
 bool plim_meta_numel(const plim_meta *m, uint64_t *out)
 {
+    plim_assert(m->rank >= 0 && m->rank <= PLIM_MAX_RANK);
     uint64_t n = 1;
     bool empty = false;
     for (int32_t i = 0; i < m->rank; i++) {
@@ -162,6 +166,7 @@ bool plim_meta_numel(const plim_meta *m, uint64_t *out)
 
 bool plim_meta_bytes(const plim_meta *m, uint64_t *out)
 {
+    plim_assert((unsigned)m->dtype < PLIM_DTYPE_COUNT);
     uint64_t n, bits;
     if (!plim_meta_numel(m, &n) || !plim_mul(n, plim_dtype_rows[m->dtype].bits, &bits))
         return false;
@@ -265,6 +270,7 @@ bool plim_is_dense(const plim_meta *m)
 
 bool plim_same_size(const plim_meta *a, const plim_meta *b)
 {
+    plim_assert(a->rank >= 0 && a->rank <= PLIM_MAX_RANK);
     return a->rank == b->rank &&
            memcmp(a->dim, b->dim, (size_t)a->rank * sizeof a->dim[0]) == 0;
 }
@@ -292,6 +298,7 @@ static int compare_dims(const plim_meta *const *m, int n, int32_t i, int32_t k)
  * src: c10 infer_dense_strides, TensorIterator::reorder_dimensions */
 static void dense_strides(const plim_meta *const *m, int n, plim_meta *out)
 {
+    plim_assert(n > 0);
     int32_t perm[PLIM_MAX_RANK];
     int64_t step = 1;
     for (int32_t i = 0; i < out->rank; i++) {
@@ -327,6 +334,7 @@ plim_meta plim_meta_like(const plim_meta *m, plim_dtype t)
 /* m expanded to out's size. */
 static plim_meta expand_meta(const plim_meta *m, const plim_meta *out)
 {
+    plim_assert(m->rank <= out->rank);
     plim_meta e = *out;
     for (int32_t i = 0; i < out->rank; i++) {
         int32_t from = i - (out->rank - m->rank);
@@ -354,6 +362,7 @@ bool plim_elementwise(const plim_meta *a, const plim_meta *b, plim_meta *out)
  * collects them into contiguous chunks, and fits the new dims into each chunk. */
 bool plim_view_strides(const plim_meta *m, int32_t rank, const int64_t *dim, int64_t *stride)
 {
+    plim_assert(rank >= 0 && rank <= PLIM_MAX_RANK);
     uint64_t numel;
     if (!plim_meta_numel(m, &numel))
         return false;
@@ -387,6 +396,7 @@ bool plim_view_strides(const plim_meta *m, int32_t rank, const int64_t *dim, int
 
 bool plim_infer_size(const plim_meta *m, int32_t rank, int64_t *dim)
 {
+    plim_assert(rank >= 0 && rank <= PLIM_MAX_RANK);
     uint64_t numel, known = 1;
     int32_t hole = -1;
     if (!plim_meta_numel(m, &numel))
@@ -408,6 +418,7 @@ bool plim_infer_size(const plim_meta *m, int32_t rank, int64_t *dim)
 bool plim_broadcast(const plim_meta *a, const plim_meta *b, plim_meta *out)
 {
     int32_t rank = PLIM_MAX(a->rank, b->rank);
+    plim_assert(rank >= 0 && rank <= PLIM_MAX_RANK);
     int64_t dim[PLIM_MAX_RANK];
     for (int32_t i = 0; i < rank; i++) {
         int32_t ia = i - (rank - a->rank), ib = i - (rank - b->rank);
@@ -423,6 +434,7 @@ bool plim_broadcast(const plim_meta *a, const plim_meta *b, plim_meta *out)
 
 char *plim_meta_str(const plim_meta *m, char *buf, size_t n)
 {
+    plim_assert(n > 0);
     size_t at = 0;
     buf[0] = 0;
     for (int32_t i = 0; i <= m->rank && at < n; i++) {

@@ -22,9 +22,14 @@ extern const plim_dtype_row plim_dtype_rows[PLIM_DTYPE_COUNT];
 
 /* "fp32", "float32", "torch.float32", "bf16", ...; false if not known. */
 bool plim_dtype_find(plim_str name, plim_dtype *out);
-static inline bool plim_is_float(plim_dtype t) { return plim_dtype_rows[t].is_float; }
+static inline bool plim_is_float(plim_dtype t)
+{
+    plim_assert((unsigned)t < PLIM_DTYPE_COUNT);
+    return plim_dtype_rows[t].is_float;
+}
 static inline uint64_t plim_dtype_bytes(plim_dtype t) /* of one element, rounded up */
 {
+    plim_assert((unsigned)t < PLIM_DTYPE_COUNT);
     return (plim_dtype_rows[t].bits + 7) / 8;
 }
 /* The dtype of a binary op of two tensors (both of rank > 0, or both of rank 0). */
@@ -42,17 +47,20 @@ typedef struct plim_meta {
  * 1, as it would if the tensor were broadcast. */
 static inline int64_t plim_dim_at(const plim_meta *m, int32_t i)
 {
+    plim_assert(m->rank >= 0 && m->rank <= PLIM_MAX_RANK);
     int32_t k = i < 0 ? i + m->rank : i;
     return k >= 0 && k < m->rank ? m->dim[k] : 1;
 }
 static inline int64_t plim_stride_at(const plim_meta *m, int32_t i)
 {
+    plim_assert(m->rank >= 0 && m->rank <= PLIM_MAX_RANK);
     int32_t k = i < 0 ? i + m->rank : i;
     return k >= 0 && k < m->rank ? m->stride[k] : 1;
 }
 /* Does nothing where there is no such dim. */
 static inline void plim_set_dim(plim_meta *m, int32_t i, int64_t size)
 {
+    plim_assert(m->rank >= 0 && m->rank <= PLIM_MAX_RANK);
     int32_t k = i < 0 ? i + m->rank : i;
     if (k >= 0 && k < m->rank)
         m->dim[k] = size;
@@ -68,6 +76,7 @@ static inline int64_t plim_dim_mul(int64_t a, int64_t b)
 /* The next multiple; saturates, too. */
 static inline int64_t plim_dim_round_up(int64_t n, int64_t to)
 {
+    plim_assert(to > 0);
     uint64_t up = plim_sat_add(n < 0 ? 0 : (uint64_t)n, (uint64_t)to - 1) / (uint64_t)to;
     return plim_dim_mul(up > INT64_MAX ? INT64_MAX : (int64_t)up, to);
 }

@@ -38,6 +38,7 @@ static const char *const event_names[] = {
     [PLIM_EVENT_CONFIG] = "config",
     [PLIM_EVENT_FRACTION] = "fraction",
 };
+_Static_assert(PLIM_COUNT(event_names) == PLIM_EVENT_FRACTION + 1, "a name for each event");
 
 static const char *name_at(const char *const *names, uint32_t count, uint32_t i)
 {
@@ -91,6 +92,8 @@ bool plim_tape_mark(plim_tape *t, int32_t step, plim_phase phase, plim_str op)
 
 bool plim_tape_event(plim_tape *t, plim_event e)
 {
+    plim_assert(e.kind != PLIM_EVENT_ALLOC || e.stream != PLIM_ALL_STREAMS);
+    plim_assert(e.kind <= PLIM_EVENT_FRACTION);
     if (!PLIM_PUSH_ROOM(t->arena, t->events, t->n_events, t->cap_events))
         return false;
     plim_assert((e.kind != PLIM_EVENT_FREE && e.kind != PLIM_EVENT_RECORD_STREAM) ||
@@ -102,6 +105,7 @@ bool plim_tape_event(plim_tape *t, plim_event e)
 
 uint32_t plim_tape_alloc(plim_tape *t, const plim_storage *s)
 {
+    plim_assert(!s->high || (s->low <= s->bytes && s->bytes <= s->high));
     uint32_t id = t->n_storages;
     if (!PLIM_PUSH_ROOM(t->arena, t->storages, t->n_storages, t->cap_storages) ||
         !plim_tape_event(t, (plim_event){.id = id, .kind = PLIM_EVENT_ALLOC}))
@@ -733,6 +737,8 @@ uint64_t plim_tape_live_most(const plim_tape *t, plim_bound b)
     uint64_t live = 0, most = 0;
     for (uint32_t i = 0; i < t->n_events; i++) {
         const plim_event *e = &t->events[i];
+        plim_assert(e->kind != PLIM_EVENT_FREE ||
+                    live >= plim_storage_bytes(&t->storages[e->id], b));
         if (e->kind == PLIM_EVENT_FREE)
             live -= plim_storage_bytes(&t->storages[e->id], b);
         if (e->kind != PLIM_EVENT_ALLOC)

@@ -62,6 +62,7 @@ typedef struct plim_storage {
 
 static inline uint64_t plim_storage_bytes(const plim_storage *s, plim_bound b)
 {
+    plim_assert(!s->high || s->low <= s->high);
     return !s->high || b == PLIM_BOUND_USUAL ? s->bytes
            : b == PLIM_BOUND_LOW             ? s->low
                                              : s->high;

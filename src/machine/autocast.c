@@ -27,6 +27,7 @@ static bool is_autocasting(const plim_machine *m) { return m->autocast != PLIM_D
 
 void plim_m_autocast(plim_machine *m, plim_dtype t)
 {
+    plim_assert(t == PLIM_DTYPE_COUNT || plim_is_float(t));
     m->autocast = t;
     if (t != PLIM_DTYPE_COUNT)
         return;
@@ -53,6 +54,7 @@ static bool autocast_caches(const plim_machine *m, plim_t t, plim_dtype to)
 
 static plim_t autocast_cast(plim_machine *m, plim_t t, plim_dtype to)
 {
+    plim_assert((unsigned)to < PLIM_DTYPE_COUNT);
     if (!autocast_applies(m, t) || m_t(m, t)->meta.dtype == to)
         return plim_m_ref(m, t);
     if (m_t(m, t)->cast && autocast_caches(m, t, to))
@@ -115,6 +117,7 @@ uint32_t plim__autocast_args(plim_machine *m, const plim_node *n, plim_t *value,
             undo[done++] = (m_cast){id, was};
             value[id] = autocast_cast(m, was, to);
         }
+    plim_assert(done <= max);
     return done;
 }
 

@@ -48,6 +48,7 @@ static void frame_recompute(plim_machine *m, uint32_t frame)
 {
     m_frame *f = &m->frames[frame];
     plim_assert(m->recomputing == PLIM_NONE);
+    plim_assert(m->recompute && !f->recomputed);
     if (!(f->recomputed = PLIM_NEW_N(m->arena, plim_t, (uint64_t)f->n_saves + 1))) {
         plim_m_oom(m);
         return;
@@ -78,6 +79,7 @@ void plim__frame_unpack(plim_machine *m, m_gnode *n)
         return;
     if (!m->frames[n->frame].recomputed)
         frame_recompute(m, n->frame);
+    plim_assert(n->frame < m->n_frames && n->save_index);
     m_frame *f = &m->frames[n->frame];
     for (uint32_t i = 0; i < PLIM_MAX_SAVED && f->recomputed; i++)
         if (n->save_index[i] != PLIM_NONE) {
@@ -92,6 +94,7 @@ void plim__frame_unpack(plim_machine *m, m_gnode *n)
  * node runs it again with recording, and then backward. */
 static void checkpoint_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
+    plim_assert(((m_gnode *)n)->reentrant && m->recompute_backward);
     uint32_t frame = ((m_gnode *)n)->frame;
     m_frame *f = &m->frames[frame];
     bool mode = m->grad_mode;
@@ -105,6 +108,7 @@ static const plim_grad_fn checkpoint_fn = {"CheckpointFunctionBackward", checkpo
 
 void plim_m_region_reentrant(plim_machine *m, const plim_t *out, uint32_t n_out)
 {
+    plim_assert(m->frame < m->n_frames);
     m_frame *f = &m->frames[m->frame];
     plim_gnode *n = plim_m_node(m, &checkpoint_fn, f->n_inputs, f->input);
     if (!n) {

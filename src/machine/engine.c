@@ -29,6 +29,7 @@ static bool queue_push(plim_machine *m, ready_queue *q, uint32_t id)
 
 static uint32_t queue_pop(plim_machine *m, ready_queue *q)
 {
+    plim_assert(q->n > 0);
     uint32_t top = q->ids[0], last = q->ids[--q->n], i = 0;
     for (;;) {
         uint32_t k = 2 * i + 1;
@@ -109,6 +110,7 @@ static bool can_add_inplace(const plim_machine *m, plim_t t)
 
 static int64_t rows_of(const plim_machine *m, plim_t sparse)
 {
+    plim_assert(m->st || plim_m_values(m, sparse));
     return plim_m_meta(m, plim_m_values(m, sparse))->dim[0];
 }
 
@@ -200,6 +202,7 @@ static plim_t cloned_grad(plim_machine *m, plim_t g, const plim_meta *p)
  * replaced by a new tensor. */
 static void accumulate_into(plim_machine *m, plim_t leaf, plim_t g, bool steal)
 {
+    plim_assert(g);
     m_tensor *p = m_t(m, leaf);
     if (p->grad && plim_m_values(m, p->grad)) {
         plim_t sum = grad_sum(m, p->grad, g);
@@ -263,6 +266,7 @@ static uint64_t read_by_node(const plim_machine *m, const plim_gnode *g)
 static void record_backward(plim_machine *m, const plim_gnode *g, uint64_t read,
                             const plim_t *dx)
 {
+    plim_assert(m->ledger);
     const plim_node *n = g->where == PLIM_NONE ? NULL : &m->ledger->graph->nodes[g->where];
     uint64_t out = 0;
     for (uint32_t i = 0; i < g->n_in; i++)
@@ -282,6 +286,7 @@ static void drop_inbox(plim_machine *m, plim_gnode *g)
 static void run_node(plim_machine *m, m_gnode *n, plim_t *dx)
 {
     plim_gnode *g = &n->pub;
+    plim_assert(g->fn && g->inbox);
     bool any = false;
     for (uint32_t i = 0; i < g->n_out; i++) {
         any |= g->inbox[i] != 0;
@@ -311,6 +316,7 @@ static void run_node(plim_machine *m, m_gnode *n, plim_t *dx)
 /* What has come in at a leaf. */
 static void run_leaf(plim_machine *m, plim_gnode *g)
 {
+    plim_assert(!g->fn && g->leaf);
     plim_t came = g->inbox[0];
     g->inbox[0] = 0;
     if (came && m->pass && m->pass->partial) {
@@ -434,6 +440,7 @@ static void start_pass(plim_machine *m, const plim_edge *root, const plim_t *g, 
         if (root[i].node == PLIM_NONE || !g[i])
             continue;
         plim_gnode *node = &m_n(m, root[i].node)->pub;
+        plim_assert(root[i].slot < node->n_out);
         plim_m_drop(m, inbox_add(m, &node->inbox[root[i].slot], plim_m_ref(m, g[i])));
         if (!node->deps && !node->queued) {
             node->queued = true;
@@ -447,6 +454,7 @@ bool plim__run_pass(plim_machine *m, const plim_edge *root, const plim_t *g, uin
                     const uint32_t *needed, uint32_t n_needed, const m_pass *pass,
                     plim_m_visit visit, void *ud)
 {
+    plim_assert(!pass || !pass->partial || pass->reached);
     ready_queue q = {NULL, 0, 0};
     visited_node *seen = NULL;
     uint32_t n_seen = 0;
@@ -489,6 +497,7 @@ void plim_m_backward(plim_machine *m, plim_t root, plim_t grad, plim_m_visit vis
         return;
     }
     bool mode = m->grad_mode;
+    plim_assert(!m->autograd_thread);
     m->grad_mode = false;
     plim_m_place(m, PLIM_NONE, PLIM_STR("loss"), "grad", PLIM_CAT_TEMPORARY);
     /* ones, held by Python until backward returns */

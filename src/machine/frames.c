@@ -5,6 +5,7 @@
 /* A node of the region would have saved a tensor: only its number is recorded. */
 void plim__frame_save(plim_machine *m, m_gnode *n, uint32_t slot)
 {
+    plim_assert(m->frame < m->n_frames && slot < PLIM_MAX_SAVED);
     m_frame *f = &m->frames[m->frame];
     if (!n->save_index && !(n->save_index = PLIM_NEW_N(m->arena, uint32_t, PLIM_MAX_SAVED))) {
         plim_m_oom(m);
@@ -34,6 +35,7 @@ bool plim__frame_stops_early(const plim_machine *m)
 
 void plim__frame_resave(plim_machine *m, plim_t t)
 {
+    plim_assert(m->recomputing < m->n_frames && m->frames[m->recomputing].recomputed);
     m_frame *f = &m->frames[m->recomputing];
     bool itself = m_t(m, t)->moves && !m_t(m, t)->requires_grad; /* else x.detach() */
     if (m->n_recomputed < f->n_saves && f->wanted[m->n_recomputed])

@@ -6,6 +6,7 @@
 
 static void frame_free(plim_machine *m, m_frame *f)
 {
+    plim_assert(!f->nodes);
     for (uint32_t i = 0; f->recomputed && i < f->n_saves; i++)
         plim_m_drop(m, f->recomputed[i]);
     for (uint32_t i = 0; i < f->n_inputs; i++)
@@ -27,6 +28,7 @@ void plim__frame_unref(plim_machine *m, uint32_t frame)
  * src: torch/utils/checkpoint.py, frame.weak_holders */
 static void frame_forget(plim_machine *m, const m_gnode *n)
 {
+    plim_assert(n->frame < m->n_frames);
     m_frame *f = &m->frames[n->frame];
     for (uint32_t i = 0; i < PLIM_MAX_SAVED && !f->recomputed && !n->reentrant; i++)
         if (n->save_index[i] != PLIM_NONE)
@@ -74,6 +76,7 @@ void plim__gnode_unref(plim_machine *m, uint32_t id)
     for (uint32_t k = 0; k < m->n_dying; k++) {
         id = m->dying[k];
         m_gnode *n = m_n(m, id);
+        plim_assert(!n->refs);
         plim__gnode_release(m, n);
         plim_m_drop(m, n->held);
         for (uint32_t i = 0; i < n->pub.n_in; i++)
@@ -107,6 +110,7 @@ void plim__storage_unref(plim_machine *m, uint32_t s)
 
 plim_t plim_m_ref(plim_machine *m, plim_t t)
 {
+    plim_assert(!t || m_t(m, t)->refs > 0);
     if (t)
         m_t(m, t)->refs++;
     return t;

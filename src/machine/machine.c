@@ -8,6 +8,7 @@
 void plim__machine_init(plim_machine *m, plim_arena *a, plim_tape *tape, const plim_world *w,
                         plim_err *err)
 {
+    plim_assert(a && w);
     memset(m, 0, offsetof(plim_machine, inline_page));
     m->arena = a;
     m->tape = tape;
@@ -40,6 +41,7 @@ plim_machine *plim_m_new(plim_arena *a, plim_tape *tape, const plim_world *w, pl
 
 bool plim__page_room(plim_machine *m, void ***pages, uint32_t *n, uint32_t *cap, uint64_t size)
 {
+    plim_assert(*n <= *cap);
     if (*n == *cap) {
         uint64_t want = PLIM_MAX((uint64_t)*cap * 2, 16);
         void **p = want <= MAX_PAGES ? PLIM_NEW_N(m->arena, void *, want) : NULL;
@@ -61,6 +63,7 @@ bool plim__page_room(plim_machine *m, void ***pages, uint32_t *n, uint32_t *cap,
  * tensor without elements, all but the zeros, do not multiply to more. */
 static bool meta_fits(plim_machine *m, const plim_meta *meta)
 {
+    plim_assert(meta->rank >= 0 && meta->rank <= PLIM_MAX_RANK);
     const uint64_t most = (uint64_t)1 << 56;
     uint64_t n = 1;
     bool fits = true;
@@ -82,6 +85,7 @@ static plim_t tensor_make(plim_machine *m, const plim_meta *meta, uint32_t stora
 {
     plim_t t = m->free_tensor;
     if (t != PLIM_NONE) {
+        plim_assert(!m_tensor_at(m, t)->refs);
         m->free_tensor = m_tensor_at(m, t)->acc;
     } else {
         if (m->n_tensors == m->tpages * TENSOR_PAGE &&
@@ -94,6 +98,7 @@ static plim_t tensor_make(plim_machine *m, const plim_meta *meta, uint32_t stora
         m_tensor_at(m, t)->generation = 0;
     }
     m_tensor *x = m_tensor_at(m, t);
+    plim_assert(t);
     x->meta = *meta;
     x->storage = storage;
     x->refs = 1;
@@ -128,6 +133,7 @@ const plim_meta *plim__meta_kept(plim_machine *m, const plim_meta *meta)
 
 void plim__storage_alloc(plim_machine *m, uint32_t s, const plim_meta *meta, plim_storage row)
 {
+    plim_assert(m->tape && m_s(m, s)->tape == PLIM_NONE);
     row.name = m->name;
     row.role = m->role;
     row.meta = plim__meta_kept(m, meta);
@@ -145,6 +151,7 @@ static uint32_t storage_new(plim_machine *m, const plim_meta *meta, plim_storage
 {
     uint32_t s = m->free_storage;
     if (s != PLIM_NONE) {
+        plim_assert(!m_s(m, s)->refs);
         m->free_storage = m_s(m, s)->tape;
     } else {
         if (!PLIM_PUSH_ROOM(m->arena, m->storages, m->n_storages, m->cap_storages)) {
@@ -200,6 +207,7 @@ void plim_m_search(plim_machine *m, plim_str key)
 
 int plim_m_sms(plim_machine *m, int *threads_per_sm)
 {
+    plim_assert(m->world.sms >= 0 && m->world.threads_per_sm >= 0);
     m->asked.sms = true;
     if (threads_per_sm)
         *threads_per_sm =
@@ -256,6 +264,7 @@ plim_t plim_m_empty_maybe(plim_machine *m, const plim_meta *meta)
 
 plim_t plim_m_empty_rows(plim_machine *m, const plim_meta *meta, plim_rows n)
 {
+    plim_assert(n.low <= n.usual && n.usual <= n.high);
     plim_meta whole = *meta;
     plim_storage row = {.category = m->category, .certainty = PLIM_ESTIMATED};
     if (n.low == n.high)
@@ -271,6 +280,7 @@ plim_t plim_m_empty_rows(plim_machine *m, const plim_meta *meta, plim_rows n)
 static plim_t scratch_new(plim_machine *m, uint64_t low, uint64_t usual, uint64_t high,
                           plim_certainty certainty)
 {
+    plim_assert(!high || (low <= usual && usual <= high));
     if (!m->world.lib.workspace || !PLIM_MAX(usual, high) ||
         PLIM_MAX(usual, high) > (uint64_t)1 << 60)
         return 0;
@@ -413,6 +423,7 @@ bool plim_m_coalesced(const plim_machine *m, plim_t t) { return m_t(m, t)->coale
 
 plim_t plim_m_sparse_copy(plim_machine *m, plim_t t)
 {
+    plim_assert(m->st || m_t(m, t)->values);
     const m_tensor *x = m_t(m, t);
     plim_t values = plim_m_empty_like(m, x->values),
            indices = plim_m_empty_like(m, x->indices);
@@ -421,6 +432,7 @@ plim_t plim_m_sparse_copy(plim_machine *m, plim_t t)
 
 plim_t plim_m_sparse_like(plim_machine *m, plim_t t, int64_t n)
 {
+    plim_assert(n >= 0 && (m->st || m_t(m, t)->values));
     const m_tensor *x = m_t(m, t);
     plim_meta i = *plim_m_meta(m, x->indices), v = *plim_m_meta(m, x->values);
     i.dim[1] = v.dim[0] = n;
@@ -453,6 +465,7 @@ plim_storage *plim__tape_row(const plim_machine *m, plim_t t)
 
 void plim_m_set_category(plim_machine *m, plim_t t, plim_category c)
 {
+    plim_assert(c < PLIM_CAT_COUNT);
     plim_storage *row = plim__tape_row(m, t);
     if (row)
         row->category = (uint8_t)c;
@@ -463,6 +476,7 @@ void plim_m_set_category(plim_machine *m, plim_t t, plim_category c)
 void plim_m_place(plim_machine *m, uint32_t where, plim_str name, const char *role,
                   plim_category c)
 {
+    plim_assert(c < PLIM_CAT_COUNT);
     m->where = where;
     m->name = name;
     m->role = role;
@@ -490,6 +504,7 @@ void plim_m_set_data(plim_machine *m, plim_t leaf, plim_t t)
 {
     if (m->st)
         return;
+    plim_assert(leaf);
     m_tensor *x = m_t(m, leaf);
     uint32_t old = x->storage;
     x->moves = true;

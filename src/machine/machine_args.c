@@ -15,11 +15,13 @@ bool plim_arg_given(const plim_call *c, uint32_t slot)
 plim_t plim_arg_tensor(const plim_call *c, uint32_t slot)
 {
     const plim_arg *a = arg_at(c, slot);
+    plim_assert(a->kind != PLIM_ARG_VALUE || a->id != PLIM_NONE);
     return a->kind == PLIM_ARG_VALUE ? c->value[a->id] : 0;
 }
 
 uint32_t plim_arg_tensors(const plim_call *c, uint32_t slot, plim_t *out, uint32_t max)
 {
+    plim_assert(out && max);
     const plim_arg *a = arg_at(c, slot);
     if (a->kind == PLIM_ARG_VALUE && max) {
         out[0] = c->value[a->id];
@@ -96,6 +98,7 @@ double plim_arg_float(const plim_call *c, uint32_t slot, double def)
 uint32_t plim_arg_ints(const plim_call *c, uint32_t slot, int64_t *out, uint32_t max,
                        uint32_t want)
 {
+    plim_assert(out && max);
     const plim_arg *a = arg_at(c, slot);
     if (a->kind == PLIM_ARG_INT || (a->kind == PLIM_ARG_INTS && a->n == 1 && want > 1)) {
         int64_t v = clamp_int(a->kind == PLIM_ARG_INT ? a->i : a->ints[0]);

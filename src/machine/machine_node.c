@@ -7,6 +7,7 @@ static uint32_t gnode_new(plim_machine *m, uint32_t n_in)
 {
     uint32_t id = m->free_gnode;
     if (id != PLIM_NONE) {
+        plim_assert(!m_gnode_at(m, id)->refs);
         m->free_gnode = m_gnode_at(m, id)->next_free;
     } else {
         if (m->n_gnodes == m->npages * GNODE_PAGE &&
@@ -41,6 +42,7 @@ static uint32_t gnode_new(plim_machine *m, uint32_t n_in)
  * src: torch/csrc/autograd/functions/accumulate_grad.h, variable.cpp grad_accumulator */
 static uint32_t accumulate_node(plim_machine *m, plim_t leaf)
 {
+    plim_assert(leaf && m_t(m, leaf)->requires_grad);
     m_tensor *x = m_t(m, leaf);
     if (x->acc != PLIM_NONE)
         return x->acc;
@@ -65,6 +67,7 @@ bool plim_m_would_record(const plim_machine *m, uint32_t n, const plim_t *inputs
 plim_gnode *plim_m_node(plim_machine *m, const plim_grad_fn *fn, uint32_t n,
                         const plim_t *inputs)
 {
+    plim_assert(fn && (inputs || !n));
     if (m->st || !plim_m_would_record(m, n, inputs))
         return NULL;
     uint32_t id = gnode_new(m, n);
@@ -126,6 +129,7 @@ void plim_m_hold(plim_machine *m, plim_gnode *n, plim_t t)
 {
     if (!n || !t || m->st)
         return;
+    plim_assert(!((m_gnode *)n)->held);
     ((m_gnode *)n)->held = plim__tensor_new(m, plim_m_meta(m, t), m_t(m, t)->storage);
     becomes_activation(m, t);
 }
@@ -138,6 +142,7 @@ void plim_m_note(plim_machine *m, plim_gnode *n, const plim_meta *meta)
 
 static void set_grad_fn(plim_machine *m, plim_gnode *n, uint32_t slot, plim_t t)
 {
+    plim_assert(t && !((const m_gnode *)n)->released);
     m_tensor *x = m_t(m, t);
     uint32_t old = x->gnode, id = gnode_id(n);
     x->gnode = id;
@@ -170,6 +175,7 @@ void plim_m_view_of(plim_machine *m, plim_t t, plim_t of)
  * src: torch/csrc/autograd/functions/tensor.cpp CopySlices::apply */
 static void copy_slices_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
+    plim_assert(((m_gnode *)n)->view_op != PLIM_NONE);
     plim_gnode *op = &m_n(m, ((m_gnode *)n)->view_op)->pub;
     plim_meta base = plim_meta_like(&n->in_meta[0], plim_m_meta(m, g[0])->dtype);
     plim_t whole = plim_m_empty(m, &base);
@@ -195,6 +201,7 @@ static const plim_grad_fn as_strided_fn = {"AsStridedBackward0", as_strided_back
 static void rebase_view(plim_machine *m, plim_gnode *n, plim_t t)
 {
     plim_t base = m_t(m, t)->base;
+    plim_assert(base && n->n_in > 0);
     uint32_t op = gnode_id(n), n_in = n->n_in, id = gnode_new(m, n_in);
     if (id == PLIM_NONE)
         return;

@@ -99,6 +99,7 @@ static void record_node(plim_machine *m, const plim_node *n, uint64_t read,
 
 void plim_m_run(plim_machine *m, const plim_graph *g, uint32_t node, plim_t *value)
 {
+    plim_assert(node < g->n_nodes);
     const plim_node *n = &g->nodes[node];
     plim_t out[64];
     m_cast undo[16];
@@ -150,6 +151,7 @@ typedef struct node_operands {
 /* Makes room for all of them: inline, or in the machine's arena. */
 static bool operands_init(plim_machine *m, const plim_node *n, node_operands *f)
 {
+    plim_assert(n->n_args <= PLIM_COUNT(f->args));
     uint64_t total = 0;
     for (uint32_t i = 0; i < n->n_args; i++)
         total += plim_arg_values(&n->args[i]);

@@ -13,6 +13,7 @@ void plim_backward_pass(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t 
 
 void plim_backward_fresh(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
+    plim_assert(n->n_in > 0);
     dx[0] = plim_m_empty_contig(m, plim_m_meta(m, g[0])->dtype, n->in_meta[0].rank,
                                 n->in_meta[0].dim);
 }
@@ -24,6 +25,7 @@ static const plim_grad_fn clone_fn = {"CloneBackward0", plim_backward_pass};
 plim_t plim_at_clone(plim_machine *m, plim_t x, const plim_meta *layout)
 {
     const plim_meta *xm = plim_m_meta(m, x);
+    plim_assert(!layout || layout->rank == xm->rank);
     plim_meta out = plim_meta_make(xm->dtype, xm->rank, xm->dim);
     if (layout)
         out = *layout;
@@ -44,6 +46,7 @@ static const plim_grad_fn to_copy_fn = {"ToCopyBackward0", plim_backward_pass};
 
 plim_t plim_at_to(plim_machine *m, plim_t x, plim_dtype t)
 {
+    plim_assert((unsigned)t < PLIM_DTYPE_COUNT);
     const plim_meta *xm = plim_m_meta(m, x);
     if (xm->dtype == t)
         return plim_m_ref(m, x);

@@ -76,6 +76,7 @@ static void join_axes(part *p)
 /* result: the bytes of one, of the widest if there are several */
 static part make_part(const plim_meta *x, uint32_t mask, int64_t element, int64_t result)
 {
+    plim_assert(element > 0 && result > 0);
     part p = {.n = x->rank};
     int64_t out = result;
     for (int32_t i = 0; i < x->rank; i++) {
@@ -95,6 +96,7 @@ static part make_part(const plim_meta *x, uint32_t mask, int64_t element, int64_
 
 static uint64_t count_elements(const part *p, int32_t first, int32_t end)
 {
+    plim_assert(first >= 0 && first <= end && end <= p->n);
     uint64_t n = 1;
     for (int32_t i = first; i < end; i++)
         n *= (uint64_t)p->axis[i].size;
@@ -108,6 +110,7 @@ static uint64_t pow2_below(uint64_t v, uint64_t cap)
     uint64_t p = 1;
     while (p * 2 <= v && p * 2 <= cap)
         p *= 2;
+    plim_assert(p <= PLIM_MAX(v, 1));
     return p;
 }
 
@@ -137,6 +140,7 @@ static void reduce_part(const reduction *r, const part *p)
     const uint64_t vector = dense ? output_vector(r, p) : 1,
                    width_of = fast ? inputs : outputs / vector,
                    height_of = fast ? outputs : inputs;
+    plim_assert(vector > 0);
     const uint64_t most = (r->element == COMPLEX_128 ? THREADS / 2 : THREADS) / vector;
     uint64_t width = PLIM_MIN(pow2_below(width_of, most), WARP);
     const uint64_t height = PLIM_MIN(pow2_below(height_of, most), most / width);

@@ -42,6 +42,7 @@ void plim_m_record(plim_machine *m, plim_ledger *ledger)
 
 void plim_m_product(plim_machine *m, plim_work_class klass, uint64_t macs, plim_dtype t)
 {
+    plim_assert((unsigned)t < PLIM_DTYPE_COUNT);
     if (!m->ledger || m->stopped)
         return;
     m->work.macs = plim_sat_add(m->work.macs, macs);
@@ -62,6 +63,7 @@ uint64_t plim__work_bytes(const plim_machine *m, plim_t t)
 static void add_row(plim_machine *m, plim_work row)
 {
     plim_ledger *l = m->ledger;
+    plim_assert(l && l->phase < PLIM_PHASE_COUNT);
     if (!PLIM_PUSH_ROOM(l->arena, l->rows, l->n, l->cap)) {
         plim_m_oom(m);
         return;

@@ -8,6 +8,7 @@ void plim_m_storage_free(plim_machine *m, plim_t t)
     uint32_t s = t ? m_t(m, t)->storage : PLIM_NONE;
     if (s == PLIM_NONE || m->st || m_s(m, s)->tape == PLIM_NONE)
         return;
+    plim_assert(m_s(m, s)->refs > 0);
     if (!plim_tape_free_storage(m->tape, m_s(m, s)->tape))
         plim_m_oom(m);
     m_s(m, s)->tape = PLIM_NONE;
@@ -23,10 +24,15 @@ void plim_m_storage_alloc(plim_machine *m, plim_t t)
     plim__storage_alloc(m, s, plim_m_meta(m, t), row);
 }
 
-void plim_m_set_stream(plim_machine *m, uint16_t stream) { m->stream = stream; }
+void plim_m_set_stream(plim_machine *m, uint16_t stream)
+{
+    plim_assert(stream != PLIM_ALL_STREAMS);
+    m->stream = stream;
+}
 
 void plim_m_record_stream(plim_machine *m, plim_t t, uint16_t stream)
 {
+    plim_assert(stream != PLIM_ALL_STREAMS);
     uint32_t s = t ? m_t(m, t)->storage : PLIM_NONE;
     if (!m->st && s != PLIM_NONE && m_s(m, s)->tape != PLIM_NONE)
         plim__tell_tape(m, (plim_event){.id = m_s(m, s)->tape,
@@ -47,6 +53,7 @@ enum { MARK, MAX_MARKED = 32 };
 
 static void mark_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
+    plim_assert(n->n_in == n->n_out);
     if (m->watch && m->watch->passed)
         m->watch->passed(m->watch->ud, (uint32_t)n->i[MARK]);
     for (uint32_t i = 0; i < n->n_in; i++)
