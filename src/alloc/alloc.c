@@ -16,6 +16,7 @@ plim_status plim_alloc_new(plim_arena *a, const plim_alloc_options *o, plim_allo
 plim_status plim_alloc_malloc(plim_alloc *h, uint64_t bytes, uint16_t stream, uint32_t *block,
                               plim_err *err)
 {
+    plim_assert(stream != PLIM_ALL_STREAMS);
     *block = PLIM_NONE;
     if (!bytes)
         return PLIM_OK;
@@ -35,6 +36,7 @@ plim_status plim_alloc_free(plim_alloc *h, uint32_t block, plim_err *err)
 plim_status plim_alloc_record_stream(plim_alloc *h, uint32_t block, uint16_t stream,
                                      plim_err *err)
 {
+    plim_assert(stream != PLIM_ALL_STREAMS);
     bool waits = block != PLIM_NONE && h->ops->record_stream;
     return waits ? h->ops->record_stream(h, block, stream, err) : PLIM_OK;
 }
@@ -47,6 +49,7 @@ void plim_alloc_stream_done(plim_alloc *h, uint16_t stream)
 
 plim_status plim_alloc_hold(plim_alloc *h, uint16_t stream, bool held, plim_err *err)
 {
+    plim_assert(stream != PLIM_ALL_STREAMS);
     return h->ops->hold ? h->ops->hold(h, stream, held, err) : PLIM_OK;
 }
 
@@ -119,6 +122,7 @@ void plim_alloc_set_place(plim_alloc *h, plim_alloc_place place, void *ud)
 
 uint64_t plim_alloc_address(const plim_alloc *h, uint32_t block)
 {
+    plim_assert(block != PLIM_NONE);
     return h->ops->address(h, block);
 }
 
@@ -146,6 +150,7 @@ static void oom_text_old(const plim_alloc *h, plim_buf *b)
 
 static void oom_text_new(const plim_alloc *h, const plim_alloc_rules *r, plim_buf *b)
 {
+    plim_assert(h->oom.allocated <= h->oom.reserved && h->oom.free <= h->device.total);
     static const char hint[] =
         "expandable_segments:True to avoid fragmentation.  See documentation for "
         "Memory Management  (https://";
@@ -204,6 +209,7 @@ plim_str plim_alloc_oom_text(const plim_alloc *h, plim_arena *a)
 
 const char *plim_trace_action_name(plim_trace_action a)
 {
+    plim_assert((unsigned)a < PLIM_TRACE_ACTIONS);
     static const char *const names[PLIM_TRACE_ACTIONS] = {
         [PLIM_TRACE_ALLOC] = "alloc",
         [PLIM_TRACE_FREE_REQUESTED] = "free_requested",

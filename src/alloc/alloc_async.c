@@ -41,6 +41,7 @@ static bool within_fraction(const plim_alloc *h, uint64_t bytes)
 static plim_status answer_request(plim_alloc *h, uint32_t i, uint64_t bytes, uint64_t size,
                                   uint32_t *out, plim_err *err)
 {
+    plim_assert(size >= bytes);
     if (h->full)
         return plim_oom(err);
     if (i == PLIM_NONE)

@@ -13,6 +13,7 @@ bool plim_device_allows(const plim_device *d, uint64_t bytes)
 
 bool plim_device_reserve(plim_device *d, uint64_t bytes, uint64_t *addr)
 {
+    plim_assert(addr);
     if (d->place && (*addr = d->place(d->place_ud)))
         return true;
     *addr = d->next;
@@ -21,6 +22,7 @@ bool plim_device_reserve(plim_device *d, uint64_t bytes, uint64_t *addr)
 
 bool plim_device_take(plim_device *d, uint64_t bytes, uint64_t *addr)
 {
+    plim_assert(d->used <= d->capacity);
     if (bytes > d->capacity - d->used) {
         d->refused = PLIM_MIN(d->refused, plim_sat_add(d->used, bytes));
         return false;
@@ -39,6 +41,7 @@ bool plim_device_take(plim_device *d, uint64_t bytes, uint64_t *addr)
 /* src: docs/sources/caching-allocator.md 9 */
 static uint64_t fraction_limit(int torch, double fraction, uint64_t total)
 {
+    plim_assert(fraction >= 0 && fraction <= 1);
     bool nearest = plim_alloc_rules_of(torch)->fraction_nearest;
     if (fraction <= 0 || (nearest && fraction >= 1))
         return UINT64_MAX;
@@ -102,6 +105,7 @@ plim_status plim_alloc_base_init(plim_alloc *h, plim_arena *a, const plim_alloc_
                               .limit = fraction_limit(o->torch, fraction, total),
                               .refused = UINT64_MAX,
                               .next = o->first_address ? o->first_address : 0x7f0000000000};
+    plim_assert(total >= capacity);
     h->device.asked = h->device.limit != UINT64_MAX;
     return PLIM_OK;
 }
@@ -118,6 +122,7 @@ static int compare_addr(const void *a, const void *b)
 
 void plim_alloc_sort_blocks(plim_alloc_block *blocks, uint32_t n)
 {
+    plim_assert(blocks || !n);
     if (n)
         qsort(blocks, n, sizeof *blocks, compare_addr);
 }
@@ -126,6 +131,8 @@ void plim_alloc_sort_blocks(plim_alloc_block *blocks, uint32_t n)
 
 void plim_alloc_note_oom(plim_alloc *h, uint64_t requested, uint64_t tried)
 {
+    plim_assert(h->stats.allocated_bytes.current <= h->stats.reserved_bytes.current);
+    plim_assert(h->device.used <= h->device.capacity);
     h->stats.num_ooms++;
     h->oom = (plim_oom_record){.any = true,
                                .requested = requested,

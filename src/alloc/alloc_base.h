@@ -76,6 +76,7 @@ static inline void plim_stat_down(plim_stat *s, uint64_t n)
 {
     plim_assert(s->current >= n);
     s->current -= n;
+    plim_assert(s->current <= s->peak);
 }
 
 /* Sizes as PyTorch prints them in messages. */

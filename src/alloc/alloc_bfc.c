@@ -81,6 +81,7 @@ static plim_status use_conf(bfc *b, const bfc_conf *c, const plim_alloc_options 
                : o->capacity ? (uint64_t)(fraction * (double)b->chunks.base.device.total)
                              : PLIM_DEVICE_UNLIMITED;
     b->region = round_bytes(preallocate ? b->limit : PLIM_MIN(b->limit, FIRST_REGION));
+    plim_assert(b->limit > 0);
     b->collects = c->garbage_collection;
     b->chunks.base.device.asked |= !c->limit;
     return PLIM_OK;
@@ -105,6 +106,7 @@ static bool take_region(bfc *b, uint64_t bytes, uint64_t least)
 static bool extend_pool(bfc *b, uint64_t size)
 {
     uint64_t held = b->chunks.base.stats.reserved_bytes.current;
+    plim_assert(held <= b->limit);
     uint64_t available = (b->limit - held) / MIN_CHUNK * MIN_CHUNK;
     bool doubled = false;
     if (size > available)
@@ -133,6 +135,7 @@ static bool collect_garbage(bfc *b, uint64_t size)
 
 static bool should_cut(const bfc *b, uint32_t i, uint64_t size)
 {
+    plim_assert(b->chunks.nodes[i].key >= size);
     uint64_t has = b->chunks.nodes[i].key;
     return has >= size * 2 || has - size >= MOST_INTERNAL_WASTE;
 }
@@ -140,6 +143,7 @@ static bool should_cut(const bfc *b, uint32_t i, uint64_t size)
 static plim_status bfc_alloc(plim_alloc *h, uint64_t bytes, uint16_t stream, uint32_t *out,
                              plim_err *err)
 {
+    plim_assert(bytes > 0 && bytes < PLIM_ALLOC_MAX);
     bfc *b = (bfc *)h;
     uint64_t size = round_bytes(bytes);
     uint32_t i = plim__chunks_fit(&b->chunks, size);

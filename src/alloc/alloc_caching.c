@@ -24,6 +24,7 @@ static uint32_t log2_floor(uint64_t n)
 /* n rounded to a multiple of 1/d of the power of two below it. */
 static uint64_t round_division(uint64_t n, uint32_t d)
 {
+    plim_assert(n > 0);
     uint64_t power = 1ull << log2_floor(n);
     return d <= 1 || n == power ? n : round_up(n, power / d);
 }
@@ -67,6 +68,7 @@ static uint64_t block_extent(const caching *c, uint32_t b)
  * still grow is taken last; with them off, none is taken. */
 static uint32_t fit_expandable(const caching *c, const plim_fs *set, uint32_t b)
 {
+    plim_assert(b != PLIM_NONE);
     uint32_t next;
     if (!c->base.conf.expandable) {
         while (b != PLIM_NONE && c->blocks[b].virt != PLIM_NONE)
@@ -104,6 +106,7 @@ static uint32_t take_cached(caching *c, const request *r)
 
 static void count_segment(caching *c, uint32_t pool, uint64_t bytes)
 {
+    plim_assert(bytes >= MIN_BLOCK && pool < POOLS);
     STAT_UP(c, pool, segment, 1);
     STAT_UP(c, pool, reserved_bytes, bytes);
     if (bytes >= c->base.conf.max_split)
@@ -167,6 +170,7 @@ static bool should_split(const caching *c, const request *r, uint64_t rest)
 /* Hands out a block that fits; the excess goes back to the pool. */
 static void serve_block(caching *c, const request *r, uint32_t b)
 {
+    plim_assert(c->blocks[b].size >= r->size && r->size >= r->bytes);
     bool counts = c->blocks[b].virt == PLIM_NONE, was_split = is_split(&c->blocks[b]);
     if (should_split(c, r, c->blocks[b].size - r->size)) {
         uint32_t rest = plim__block_cut_first(c, b, r->size);
@@ -186,6 +190,7 @@ static void serve_block(caching *c, const request *r, uint32_t b)
     block *x = &c->blocks[b];
     x->state = ALLOCATED;
     x->requested = r->bytes;
+    plim_assert(x->uses == PLIM_NONE && !x->events);
     STAT_UP(c, r->pool, allocation, 1);
     STAT_UP(c, r->pool, allocated_bytes, x->size);
     STAT_UP(c, r->pool, active, 1);
@@ -265,6 +270,7 @@ static plim_status caching_record_stream(plim_alloc *h, uint32_t b, uint16_t num
                                          plim_err *err)
 {
     caching *c = (caching *)h;
+    plim_assert(b < c->n_blocks && c->blocks[b].state == ALLOCATED);
     if (number == c->blocks[b].stream)
         return PLIM_OK;
     for (uint32_t l = c->blocks[b].uses; l != PLIM_NONE; l = c->links[l].next)
@@ -315,6 +321,7 @@ static plim_status caching_empty_cache(plim_alloc *h, plim_err *err)
 
 static uint64_t caching_address(const plim_alloc *h, uint32_t b)
 {
+    plim_assert(b < ((const caching *)h)->n_blocks);
     return ((const caching *)h)->nodes[b].addr;
 }
 

@@ -32,6 +32,7 @@ static void none_count(plim_alloc_stats *s, uint64_t bytes,
 static plim_status none_alloc(plim_alloc *h, uint64_t bytes, uint16_t stream, uint32_t *out,
                               plim_err *err)
 {
+    plim_assert(bytes > 0);
     none *c = (none *)h;
     uint64_t addr = 0;
     uint32_t p = c->unused;
@@ -58,6 +59,7 @@ static plim_status none_release(plim_alloc *h, uint32_t p, plim_err *err)
 {
     none *c = (none *)h;
     uint64_t bytes = c->pieces[p].bytes;
+    plim_assert(p < c->n && c->pieces[p].live && bytes <= h->device.used);
     (void)err;
     c->pieces[p] = (piece){.next_unused = c->unused};
     c->unused = p;
@@ -70,6 +72,7 @@ static plim_status none_release(plim_alloc *h, uint32_t p, plim_err *err)
 
 static uint64_t none_address(const plim_alloc *h, uint32_t p)
 {
+    plim_assert(((const none *)h)->pieces[p].live);
     return ((const none *)h)->pieces[p].addr;
 }
 

@@ -17,6 +17,7 @@ uint32_t plim__block_new(caching *c, const block *like, uint64_t addr)
     }
     if (c->ties == PLIM_TIES_BLOCK)
         copy.number = ++c->last_number;
+    plim_assert(c->cap_nodes >= c->n_blocks && copy.size > 0);
     c->blocks[b] = copy;
     c->nodes[b] = (plim_fs_node){.addr = addr, .left = PLIM_NONE, .right = PLIM_NONE};
     return b;
@@ -45,6 +46,7 @@ static plim_fs *set_of(const caching *c, const block *b)
 
 void plim__set_insert(caching *c, uint32_t b, state st)
 {
+    plim_assert(c->blocks[b].size > 0);
     block *x = &c->blocks[b];
     plim_assert(st == FREE || st == UNMAPPED);
     x->state = (uint8_t)st;
@@ -57,6 +59,7 @@ void plim__set_insert(caching *c, uint32_t b, state st)
 
 void plim__set_erase(caching *c, uint32_t b)
 {
+    plim_assert(b < c->n_blocks);
     const block *x = &c->blocks[b];
     plim_assert(is_room(x));
     c->n_big[x->pool] -= x->state == FREE && is_big(x);
@@ -69,6 +72,7 @@ uint64_t plim__block_absorb(caching *c, uint32_t dst, uint32_t src, state st)
         return 0;
     block *d = &c->blocks[dst], *s = &c->blocks[src];
     plim_assert(d->prev == src || d->next == src);
+    plim_assert(d->stream == s->stream && d->pool == s->pool && d->virt == s->virt);
     plim__set_erase(c, src);
     if (d->prev == src) {
         c->nodes[dst].addr = c->nodes[src].addr;
@@ -123,6 +127,7 @@ void plim__cuda_free(caching *c, uint32_t b)
     plim__tell(c, PLIM_TRACE_SEGMENT_FREE, c->nodes[b].addr, size, c->blocks[b].stream);
     plim__set_erase(c, b);
     plim__block_drop(c, b);
+    plim_assert(size <= c->base.device.used);
     c->base.device.used -= size;
     STAT_DOWN(c, pool, segment, 1);
     STAT_DOWN(c, pool, reserved_bytes, size);

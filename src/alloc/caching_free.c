@@ -10,12 +10,14 @@
 
 void plim__put_back(caching *c, uint32_t b)
 {
+    plim_assert(c->blocks[b].uses == PLIM_NONE && !c->blocks[b].events);
     uint64_t size = c->blocks[b].size, requested = c->blocks[b].requested;
     uint32_t pool = c->blocks[b].pool;
     plim__tell(c, PLIM_TRACE_FREE_COMPLETED, c->nodes[b].addr, requested, c->blocks[b].stream);
     uint64_t before = plim__block_absorb(c, b, c->blocks[b].prev, FREE);
     uint64_t after = plim__block_absorb(c, b, c->blocks[b].next, FREE);
     const block *x = &c->blocks[b];
+    plim_assert(x->size == size + before + after);
     plim__set_insert(c, b, FREE);
     if (x->virt == PLIM_NONE) {
         uint64_t joined = (before ? 1u : 0u) + (after ? 1u : 0u), split = is_split(x);
@@ -30,6 +32,7 @@ void plim__put_back(caching *c, uint32_t b)
 
 void plim__queue_events(caching *c, uint32_t b)
 {
+    plim_assert(c->blocks[b].state == ALLOCATED);
     block *x = &c->blocks[b];
     x->state = PENDING;
     for (uint32_t l = x->uses, next; l != PLIM_NONE; l = next) {
@@ -53,6 +56,7 @@ void plim__process_events(caching *c)
     for (uint32_t i = 0; i < c->n_streams && c->n_queued; i++) {
         stream *s = &c->streams[i];
         for (; s->done; s->done--, s->queued--, c->n_queued--) {
+            plim_assert(s->head != PLIM_NONE && s->queued >= s->done);
             uint32_t l = s->head, b = c->links[l].value;
             s->head = c->links[l].next;
             if (s->head == PLIM_NONE)

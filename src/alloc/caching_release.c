@@ -98,6 +98,7 @@ void plim__collect_garbage(caching *c)
                     continue;
                 freed = true;
                 got += c->blocks[b].size;
+                plim_assert(age <= total_age);
                 total_age -= age;
                 count--;
                 plim__cuda_free(c, b);

@@ -70,6 +70,7 @@ static uint32_t find_room(caching *c, const request *r)
  * block, merged with its neighbours. */
 static bool map_block(caching *c, uint32_t b, uint64_t size)
 {
+    plim_assert(c->blocks[b].state == UNMAPPED && size && size <= c->blocks[b].size);
     uint64_t bytes = round_up(size, c->virts[c->blocks[b].virt].page);
     if (!plim_device_take(&c->base.device, bytes, NULL))
         return false;
@@ -103,15 +104,18 @@ uint32_t plim__expand(caching *c, const request *r)
         if (!map_block(c, b, PLIM_MIN(missing, c->blocks[b].size)))
             return PLIM_NONE;
     }
+    plim_assert(c->blocks[b].state == FREE && c->blocks[b].size >= r->size);
     plim__set_erase(c, b);
     return b;
 }
 
 void plim__unmap_block(caching *c, uint32_t b)
 {
+    plim_assert(c->blocks[b].state == FREE && c->blocks[b].virt < c->n_virts);
     uint32_t v = c->blocks[b].virt;
     uint64_t page = c->virts[v].page, base = c->virts[v].base;
     uint64_t at = c->nodes[b].addr - base, end = at + c->blocks[b].size;
+    plim_assert(base <= c->nodes[b].addr);
     uint64_t first = round_up(at, page), last = end / page * page;
     if (last <= first)
         return;
@@ -132,6 +136,7 @@ void plim__unmap_block(caching *c, uint32_t b)
     }
     plim__block_absorb(c, b, c->blocks[b].prev, UNMAPPED);
     plim__block_absorb(c, b, c->blocks[b].next, UNMAPPED);
+    plim_assert(last - first <= c->base.device.used);
     c->base.device.used -= last - first;
     STAT_DOWN(c, c->blocks[b].pool, reserved_bytes, last - first);
     c->base.stats.num_device_free++;

@@ -11,6 +11,7 @@ static bool is_split(const plim_chunk *x)
 /* A new chunk, in no set; PLIM_NONE and base.full: no memory. */
 static uint32_t add_chunk(plim_chunks *c, uint64_t addr, uint64_t size)
 {
+    plim_assert(size > 0);
     uint32_t i = c->unused;
     if (i != PLIM_NONE) {
         c->unused = c->items[i].next;
@@ -30,6 +31,7 @@ static uint32_t add_chunk(plim_chunks *c, uint64_t addr, uint64_t size)
 
 static void drop_chunk(plim_chunks *c, uint32_t i)
 {
+    plim_assert(c->items[i].state != PLIM_CHUNK_UNUSED);
     c->items[i] = (plim_chunk){.next = c->unused};
     c->unused = i;
 }
@@ -37,6 +39,7 @@ static void drop_chunk(plim_chunks *c, uint32_t i)
 /* A free chunk of a region that is not entirely free is what PyTorch calls an inactive split. */
 static void put_free(plim_chunks *c, uint32_t i)
 {
+    plim_assert(c->nodes[i].key > 0);
     c->items[i].state = PLIM_CHUNK_FREE;
     plim_fs_insert(c->nodes, c->free, i);
     if (is_split(&c->items[i])) {
@@ -93,6 +96,7 @@ void plim__chunks_shrink(plim_chunks *c)
             continue;
         take_free(c, i);
         drop_chunk(c, i);
+        plim_assert(bytes <= c->base.device.used);
         c->base.device.used -= bytes;
         plim_stat_down(&c->base.stats.segment, 1);
         plim_stat_down(&c->base.stats.reserved_bytes, bytes);
@@ -110,6 +114,7 @@ uint32_t plim__chunks_fit(const plim_chunks *c, uint64_t size)
 /* Leaves the first `size` bytes to the chunk; the rest becomes a free one after it. */
 static bool cut_chunk(plim_chunks *c, uint32_t i, uint64_t size)
 {
+    plim_assert(size > 0 && size < c->nodes[i].key);
     uint32_t rest = add_chunk(c, c->nodes[i].addr + size, c->nodes[i].key - size);
     if (rest == PLIM_NONE)
         return false;
@@ -137,6 +142,7 @@ static void count_chunk(plim_chunks *c, uint32_t i, void (*move)(plim_stat *s, u
 void plim__chunks_serve(plim_chunks *c, uint32_t i, uint64_t size, bool cut,
                         uint64_t requested, uint16_t stream)
 {
+    plim_assert(size <= c->nodes[i].key && requested <= size);
     take_free(c, i);
     if (cut && size < c->nodes[i].key && !cut_chunk(c, i, size))
         return;
@@ -152,6 +158,8 @@ void plim__chunks_serve(plim_chunks *c, uint32_t i, uint64_t size, bool cut,
 static uint32_t join_chunks(plim_chunks *c, uint32_t next)
 {
     uint32_t i = c->items[next].prev;
+    plim_assert(c->nodes[i].addr + c->nodes[i].key == c->nodes[next].addr);
+    plim_assert(i != PLIM_NONE && c->items[i].next == next);
     c->nodes[i].key += c->nodes[next].key;
     c->items[i].next = c->items[next].next;
     if (c->items[i].next != PLIM_NONE)
@@ -172,6 +180,7 @@ plim_status plim__chunks_release(plim_alloc *h, uint32_t i, plim_err *err)
     (void)err;
     plim_assert(i < c->n && c->items[i].state == PLIM_CHUNK_LIVE);
     count_chunk(c, i, plim_stat_down);
+    plim_assert(h->live_requested >= c->items[i].requested);
     h->live_requested -= c->items[i].requested;
     if (is_free(c, next)) {
         take_free(c, next);
@@ -189,6 +198,7 @@ plim_status plim__chunks_release(plim_alloc *h, uint32_t i, plim_err *err)
 
 uint64_t plim__chunks_address(const plim_alloc *h, uint32_t i)
 {
+    plim_assert(i < ((const plim_chunks *)h)->n);
     return ((const plim_chunks *)h)->nodes[i].addr;
 }
 

@@ -24,6 +24,7 @@ static uint32_t bin_of(uint64_t key)
     if (units < 8)
         return (uint32_t)units;
     uint32_t l = log2_floor(units);
+    plim_assert((l - 2) * 8 + 7 < PLIM_FS_BINS);
     return (l - 2) * 8 + (uint32_t)(units >> (l - 3) & 7);
 }
 

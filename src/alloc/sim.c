@@ -52,12 +52,14 @@ static plim_status sum_free(run *r)
         pool->largest = PLIM_MAX(pool->largest, blocks[i].bytes);
         pool->blocks++;
     }
+    plim_assert(r->h->device.used <= r->h->device.capacity);
     r->out->oom_device_free = r->h->device.capacity - r->h->device.used;
     return PLIM_OK;
 }
 
 static plim_status run_oom(run *r, uint32_t i)
 {
+    plim_assert(r->t->events[i].kind == PLIM_EVENT_ALLOC);
     plim_sim *o = r->out;
     r->block[r->t->events[i].id] = FAILED;
     if (o->oom)
@@ -83,6 +85,7 @@ static plim_status run_alloc(run *r, uint32_t i)
     r->now.reserved = r->h->stats.reserved_bytes.current;
     /* counters rise only here, so peaks are updated only here */
     raise_to(&r->high, &r->now);
+    plim_assert(r->now.allocated <= r->now.reserved);
     if (r->now.requested > r->out->peak_requested) {
         r->out->peak_requested = r->now.requested;
         r->out->peak_requested_event = i;
@@ -102,6 +105,7 @@ static plim_status run_free(run *r, uint32_t i)
     if (block >= FAILED)
         return PLIM_OK;
     plim_status st = plim_alloc_free(r->h, block, r->err);
+    plim_assert(r->h->live_requested <= r->now.requested);
     r->now.requested = r->h->live_requested;
     r->now.allocated = r->h->stats.allocated_bytes.current;
     return st;
@@ -141,6 +145,7 @@ static plim_status run_event(run *r, uint32_t i)
 /* The bucket of an event, and the event at which a bucket begins. */
 static uint32_t bucket_of(const run *r, uint32_t event)
 {
+    plim_assert(event < r->t->n_events && r->out->n_buckets <= r->t->n_events);
     return (uint32_t)((uint64_t)event * r->out->n_buckets / r->t->n_events);
 }
 static uint32_t bucket_begin(const run *r, uint32_t bucket)
@@ -180,6 +185,7 @@ static void enter_stretch(run *r, uint32_t event)
 /* Folds the interval that ends before `end` into its row and its bucket. */
 static void leave_stretch(run *r, uint32_t end)
 {
+    plim_assert(end <= r->t->n_events);
     plim_sim *o = r->out;
     if (o->n_rows) {
         plim_phase_row *row = &o->rows[o->n_rows - 1];
@@ -243,6 +249,7 @@ static plim_status make_blocks(run *r)
         r->block = block;
         r->cap_blocks = cap;
     }
+    plim_assert(n <= r->cap_blocks);
     while (r->n_blocks < n)
         r->block[r->n_blocks++] = PLIM_NONE;
     return PLIM_OK;
@@ -304,6 +311,7 @@ static plim_status make_room(run *r)
 
 static void sum_up(run *r)
 {
+    plim_assert(r->now.requested <= r->out->peak_requested);
     plim_alloc_get_stats(r->h, &r->out->stats);
     r->out->requested = r->now.requested;
     r->out->alike = plim_alloc_rooms(r->h);
@@ -360,6 +368,7 @@ plim_status plim_sim_catch_up(plim_sim_follower *f, bool *oom)
     run *r = &f->run;
     plim_sim *o = &f->sim;
     plim_status st = make_blocks(r);
+    plim_assert(o->n_events <= r->t->n_events);
     while (!st && !o->oom && o->n_events < r->t->n_events)
         st = run_event(r, o->n_events++);
     *oom = o->oom;
