@@ -59,6 +59,7 @@ static plim_str nn_join(plim_nn *n, plim_str a, plim_str b, plim_str c)
 
 const char *plim_nn_name(plim_nn *n, const char *stem, int64_t number)
 {
+    plim_assert(number >= 0);
     char text[20], *end = text + sizeof text;
     const char *first = nn_digits(end, number > 0 ? (uint64_t)number : 0);
     return nn_join(n, plim_str_of(stem), (plim_str){first, (size_t)(end - first)},
@@ -123,6 +124,7 @@ void plim_nn_leave(plim_nn *n)
     if (n->st)
         return;
     n->scope = n->g->scopes[n->scope].parent;
+    plim_assert(n->depth > 0);
     n->depth--;
 }
 
@@ -140,6 +142,7 @@ int64_t plim_nn_dim(const plim_nn *n, uint32_t x, int32_t dim)
 
 static uint32_t nn_leaf(plim_nn *n, const char *name, plim_value v, plim_ints dim)
 {
+    plim_assert(dim.n <= PLIM_MAX_RANK);
     uint64_t bytes;
     if (n->st)
         return PLIM_NONE;
@@ -200,6 +203,7 @@ uint32_t plim_nn_temporary_buffer(plim_nn *n, const char *name, plim_dtype t, pl
 
 void plim_nn_freeze(plim_nn *n, uint32_t param)
 {
+    plim_assert(n->st || param != PLIM_NONE);
     if (!n->st)
         n->g->values[param].requires_grad = false;
 }

@@ -45,6 +45,7 @@ plim_t plim_iter_out(plim_machine *m, plim_t a, plim_t b)
 
 int32_t plim_wrap_dim(plim_machine *m, int64_t dim, int32_t rank)
 {
+    plim_assert(rank >= 0 && rank <= PLIM_MAX_RANK);
     int32_t n = PLIM_MAX(rank, 1);
     if (dim < -n || dim >= n) {
         plim_m_fail(m, PLIM_ESHAPE, "dim %" PRId64 " is outside a tensor of rank %d", dim,

@@ -39,6 +39,7 @@ plim_status plim_kernel_call(plim_machine *m, plim_arena *scratch, const plim_ke
     if (!k->outputs)
         c.n_out = 0;
     k->run(&c);
+    plim_assert(c.n_out <= *n_out);
     *n_out = plim_m_bad(m) ? 0 : c.n_out;
     return plim_m_status(m);
 }

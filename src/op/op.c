@@ -20,6 +20,7 @@ const plim_op *plim_op_at(uint32_t i) { return i < PLIM_COUNT(op_rows) ? &op_row
 /* row->name is "base" or "base.overload" */
 static bool op_is(const plim_op *row, plim_str base, plim_str overload)
 {
+    plim_assert(base.n > 0);
     const char *n = row->name;
     if (n[0] != base.p[0] || strncmp(n, base.p, base.n) != 0)
         return false;
@@ -152,6 +153,7 @@ plim_status plim_schema_bind(plim_arena *a, const char *schema, const plim_named
         return plim_oom(err);
     memcpy(out, slot, n * sizeof *out);
     *args = out;
+    plim_assert(n <= PLIM_COUNT(slot));
     *n_args = n;
     return PLIM_OK;
 }
@@ -160,6 +162,7 @@ plim_status plim_op_bind(plim_arena *a, const plim_op *op, const plim_named_arg 
                          uint32_t n_given, const plim_arg **args, uint32_t *n_args,
                          plim_err *err)
 {
+    plim_assert(op);
     plim_str unknown = {NULL, 0};
     plim_status st =
         plim_schema_bind(a, op->schema, given, n_given, args, n_args, &unknown, err);

@@ -25,6 +25,7 @@ plim_t plim_contiguous_tmp(plim_machine *m, plim_t t);
 /* Returns t[]; drops those for which the node has no output. */
 static inline void plim_rets(plim_call *c, const plim_t *t, uint32_t n)
 {
+    plim_assert(t && n);
     for (uint32_t i = 0; i < n; i++)
         if (i < c->n_out)
             c->out[i] = t[i];

@@ -125,6 +125,7 @@ static plim_t join_tensors(plim_machine *m, const plim_t *in, uint32_t n, int64_
     plim_meta_contiguous(&out);
     if (channels_last)
         plim_meta_channels_last(&out);
+    plim_assert(out.rank <= PLIM_MAX_RANK && (d < out.rank || !out.rank));
     plim_gnode *node = plim_m_node(m, &cat_fn, n, in);
     if (node) {
         node->i[CAT_DIM] = d;
@@ -221,6 +222,7 @@ static const plim_grad_fn copy_fn = {"CopyBackward0", plim_backward_fresh};
 
 plim_t plim_copy_as(plim_machine *m, const plim_grad_fn *fn, plim_t x, const plim_meta *out)
 {
+    plim_assert(fn && out);
     plim_gnode *n = plim_m_node(m, fn, 1, &x);
     plim_t y = plim_m_empty(m, out);
     plim_m_output(m, n, 0, y);

@@ -98,6 +98,7 @@ static plim_meta reduced_meta(const plim_meta *x, reduce_dims r, plim_dtype t)
         if (!gone || r.keep)
             out.dim[out.rank++] = gone ? 1 : x->dim[i];
     }
+    plim_assert(out.rank <= x->rank);
     plim_meta_contiguous(&out);
     return out;
 }

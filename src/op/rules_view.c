@@ -53,6 +53,7 @@ static const plim_grad_fn alias_fn = {"AliasBackward0", plim_backward_pass};
 static plim_t alias_as_meta(plim_machine *m, const plim_grad_fn *fn, plim_t x,
                             const plim_meta *out)
 {
+    plim_assert(fn && out);
     plim_gnode *n = plim_m_node(m, fn, 1, &x);
     plim_t y = plim_m_alias(m, x, out);
     plim_m_output(m, n, 0, y);
@@ -93,6 +94,7 @@ static plim_t reshape_with(plim_machine *m, plim_t x, int32_t rank, const int64_
     plim_meta from = out;
     out.rank = rank;
     memcpy(out.dim, size, sizeof size);
+    plim_assert(rank <= PLIM_MAX_RANK);
     if (plim_view_strides(&from, rank, size, out.stride))
         return kind == RESHAPE_UNSAFE ? alias_as_meta(m, &view_fn, x, &out)
                                       : plim_view_as(m, &view_fn, x, &out);

@@ -16,6 +16,7 @@ static plim_t clip_temp(plim_optim_run *r, const char *role, plim_dtype t, int32
  * chunk, before that as many for each tensor as the longest one has. */
 static void clip_buffers(plim_optim_run *r, int64_t n, plim_t out[2])
 {
+    plim_assert(n > 0);
     uint64_t elements, sum = 0, most = 0;
     const plim_optim_param *p;
     for (uint32_t i = 0; (p = plim_optim_next(r, &i));)
@@ -64,6 +65,7 @@ void plim_optim_clip(plim_optim_run *r)
         plim_m_fail(r->m, PLIM_EUNSUPPORTED,
                     "clip_grad_norm_ does not support sparse gradients before PyTorch %d.%d",
                     PLIM_SINCE_CLIP_SPARSE / 100, PLIM_SINCE_CLIP_SPARSE % 100);
+    plim_assert(n <= r->n);
     clip_norms(r, n);
     plim_t stack = clip_temp(r, "norms", t, 1, n), total = clip_temp(r, "norm", t, 0, 0);
     plim_reduce_scratch(r->m, plim_m_meta(r->m, stack), 1);

@@ -187,6 +187,7 @@ plim_status plim_ema_parse(plim_str text, plim_optim_spec *out, plim_err *err)
 /* The first step creates what later steps reuse. */
 int plim_optim_steady_steps(const plim_optim_spec *spec)
 {
+    plim_assert(spec->optim);
     enum { USUAL = 2 };
     bool grows = spec->optim->flags & PLIM_OPTIM_RUNS_MODEL;
     return grows ? PLIM_MAX(plim_optim_lbfgs_steps(spec), USUAL) : USUAL;
@@ -218,6 +219,7 @@ static void check_since(plim_optim_run *r)
 
 void plim_optim_start(plim_optim_run *r)
 {
+    plim_assert(!r->starting);
     check_since(r);
     if (!(r->spec->optim->flags & PLIM_OPTIM_AT_START))
         return;
@@ -262,6 +264,7 @@ static void check_layouts(plim_optim_run *r)
 
 void plim_optim_step(plim_optim_run *r)
 {
+    plim_assert(!r->starting);
     r->taken++;
     check_layouts(r);
     r->spec->optim->step(r);

@@ -30,6 +30,7 @@ plim_optim_impl plim_optim_impl_of(const plim_optim_run *r)
 
 plim_optim_param *plim_optim_next(plim_optim_run *r, uint32_t *i)
 {
+    plim_assert(*i <= r->n);
     while (*i < r->n) {
         plim_optim_param *p = &r->params[(*i)++];
         bool meant = r->which == PLIM_OPTIM_ALL || p->plain == (r->which == PLIM_OPTIM_PLAIN);
@@ -74,6 +75,7 @@ void plim_optim_brief(plim_optim_run *r, const plim_optim_param *p, const char *
 
 void plim_optim_state(plim_optim_run *r, plim_optim_param *p, uint32_t slot, const char *role)
 {
+    plim_assert(slot < PLIM_COUNT(p->state));
     if (p->state[slot])
         return;
     plim_m_place(r->m, PLIM_NONE, p->name, role, PLIM_CAT_OPTIMIZER_STATE);
@@ -90,6 +92,7 @@ plim_t plim_optim_tensor_state(plim_optim_run *r, plim_str name, const char *rol
 void plim_optim_scalar_state(plim_optim_run *r, plim_optim_param *p, uint32_t slot,
                              const char *role)
 {
+    plim_assert(slot < PLIM_COUNT(p->state));
     if (!p->state[slot])
         p->state[slot] = plim_optim_tensor_state(r, p->name, role, PLIM_F32, 0, NULL);
 }
@@ -105,6 +108,7 @@ void plim_optim_count_state(plim_optim_run *r, plim_optim_param *p, uint32_t slo
 
 void plim_optim_list(plim_optim_run *r, int slot, const char *role)
 {
+    plim_assert(slot >= 0 && (size_t)slot < PLIM_COUNT(r->params->tmp));
     plim_optim_param *p;
     for (uint32_t i = 0; (p = plim_optim_next(r, &i));)
         p->tmp[slot] = plim_optim_like(r, p, role);
@@ -124,6 +128,7 @@ void plim_optim_brief_sums(plim_optim_run *r)
 
 void plim_optim_scalars(plim_optim_run *r, int slot, const char *role)
 {
+    plim_assert(slot >= 0 && (size_t)slot < PLIM_COUNT(r->params->tmp));
     plim_optim_param *p;
     for (uint32_t i = 0; (p = plim_optim_next(r, &i));)
         p->tmp[slot] = plim_optim_scalar(r, p, role);
@@ -131,6 +136,7 @@ void plim_optim_scalars(plim_optim_run *r, int slot, const char *role)
 
 void plim_optim_list_free(plim_optim_run *r, int slot)
 {
+    plim_assert(slot >= 0 && (size_t)slot < PLIM_COUNT(r->params->tmp));
     for (uint32_t i = r->n; i-- > 0;) {
         plim_m_drop(r->m, r->params[i].tmp[slot]);
         r->params[i].tmp[slot] = 0;
@@ -140,6 +146,7 @@ void plim_optim_list_free(plim_optim_run *r, int slot)
 /* -grad, or grad + weight decay, which sparse gradients do not have. */
 static plim_t grad_copy(plim_optim_run *r, const plim_optim_param *p, const char *role)
 {
+    plim_assert(plim_m_grad(r->m, p->leaf));
     if (!plim_optim_sparse(r, p))
         return plim_optim_like(r, p, role);
     plim_m_place(r->m, PLIM_NONE, p->name, role, PLIM_CAT_TEMPORARY);
@@ -148,6 +155,7 @@ static plim_t grad_copy(plim_optim_run *r, const plim_optim_param *p, const char
 
 bool plim_optim_grad_list(plim_optim_run *r, int slot, bool decay)
 {
+    plim_assert(slot >= 0 && (size_t)slot < PLIM_COUNT(r->params->tmp));
     bool copies = decay || plim_optim_on(r, "maximize");
     plim_optim_param *p;
     for (uint32_t i = 0; copies && (p = plim_optim_next(r, &i));)

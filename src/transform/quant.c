@@ -148,10 +148,15 @@ static bool find_kept(packer *p)
 
 enum { BLOCK = 64, AGAIN = 256, CODES = 16, CODES_AGAIN = 256 };
 
-static int64_t ceil_div(int64_t n, int64_t of) { return n / of + (n % of != 0); }
+static int64_t ceil_div(int64_t n, int64_t of)
+{
+    plim_assert(n >= 0 && of > 0);
+    return n / of + (n % of != 0);
+}
 
 static plim_dtype made_as(const packer *p, uint32_t weight)
 {
+    plim_assert(weight != PLIM_NONE);
     return p->spec->made_as != PLIM_DTYPE_COUNT ? p->spec->made_as
                                                 : p->n.g->values[weight].meta.dtype;
 }
@@ -159,6 +164,7 @@ static plim_dtype made_as(const packer *p, uint32_t weight)
 /* The tensors that go with a packed weight: its name is still the open scope's. */
 static void make_parts(packer *p, int64_t n, int64_t out, uint32_t *part)
 {
+    plim_assert(n >= 0 && out >= 0);
     plim_nn *nn = &p->n;
     int64_t blocks = ceil_div(n, BLOCK);
     if (p->spec->kind == PLIM_QUANT_INT8) {
@@ -179,6 +185,7 @@ static void make_parts(packer *p, int64_t n, int64_t out, uint32_t *part)
 /* Packs the weight, unless an earlier call of the module did; returns its parts. */
 static const uint32_t *pack_weight(packer *p, const layer *l)
 {
+    plim_assert(l->out >= 0 && l->in >= 0);
     plim_graph *g = p->n.g;
     plim_value *v = &g->values[l->weight];
     uint32_t k;
@@ -205,6 +212,7 @@ static const uint32_t *pack_weight(packer *p, const layer *l)
 /* The first call of a Linear4bit casts its bias for good. */
 static void cast_bias(packer *p, uint32_t bias, plim_dtype t)
 {
+    plim_assert(bias != PLIM_NONE);
     plim_value *v = &p->n.g->values[bias];
     v->meta.dtype = t;
     v->packed = true;
@@ -213,6 +221,7 @@ static void cast_bias(packer *p, uint32_t bias, plim_dtype t)
 static void replace_call(packer *p, const plim_node *first, const plim_node *last,
                          const layer *l)
 {
+    plim_assert(first < last && last[-1].n_outs == 1);
     plim_nn *n = &p->n;
     plim_graph *g = n->g;
     bool eight = p->spec->kind == PLIM_QUANT_INT8;
@@ -277,6 +286,7 @@ static void replace_all(packer *p)
 
 static void add_note(packer *p)
 {
+    plim_assert(p->n_made > 0);
     plim_graph *g = p->n.g;
     g->packed_weights = p->weights;
     g->about.note = plim_arena_printf(
