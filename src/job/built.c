@@ -5,6 +5,7 @@
 /* The next length that the cards divide, if they have to: a search tries all. */
 static int64_t divide_seq(const plim_share *s, int64_t seq)
 {
+    plim_assert(seq >= 0 && s->size[PLIM_AXIS_cp] > 0 && s->size[PLIM_AXIS_tp] > 0);
     int64_t parts = s->size[PLIM_AXIS_cp] > 1 ? 2 * s->size[PLIM_AXIS_cp]
                     : s->sequence             ? s->size[PLIM_AXIS_tp]
                                               : 1;
@@ -22,6 +23,7 @@ static plim_status check_sound(plim_status st, const plim_graph *g)
 plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, plim_graph *g,
                            plim_err *err)
 {
+    plim_assert(size >= 0);
     plim_binding bind = job->bind;
     int64_t batch = job->find_seq ? 0 : size;
     const plim_transform_run run = {job->step.dtype, job->step.autocast, job->step.infer,

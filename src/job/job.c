@@ -18,6 +18,7 @@ static plim_dtype read_dtype(const plim_settings *s, plim_setting_id id, plim_dt
 /* Steps until the optimizer's state is complete. */
 static int usual_steps(const plim_step_settings *step)
 {
+    plim_assert(step->infer || step->optim.optim);
     enum { INFER_STEPS = 2 }; /* the second pass finds the allocator's cache filled */
     return step->infer ? INFER_STEPS
                        : PLIM_MIN(plim_optim_steady_steps(&step->optim),
@@ -258,6 +259,7 @@ plim_status plim_job_card(plim_job *job, plim_err *err)
 
 void plim_job_use_card(plim_job *job, const plim_gpu *gpu)
 {
+    plim_assert(job->step.torch);
     job->gpu = gpu;
     job->step.world = plim_world_on(job->step.torch, gpu, job->step.world.lib);
 }
@@ -265,6 +267,7 @@ void plim_job_use_card(plim_job *job, const plim_gpu *gpu)
 plim_status plim_job_progress(const plim_job *job, uint32_t done, uint32_t total,
                               const char *what, plim_err *err)
 {
+    plim_assert(!total || done <= total);
     const plim_settings *s = job->settings;
     if (s->progress && s->progress(s->progress_ud, done, total, what))
         return plim_fail(err, PLIM_ECANCELED, done, "canceled at %" PRIu32 " of %" PRIu32,

@@ -63,6 +63,7 @@ static plim_str word_at(const char *word, int n)
 
 plim_str plim_setting_word(plim_setting_id id, int n)
 {
+    plim_assert((unsigned)id < PLIM_SETTING_COUNT);
     return word_at(plim_setting_rows[id].words, n);
 }
 

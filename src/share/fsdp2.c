@@ -59,12 +59,14 @@ static int64_t count_parts(const plim_share *s)
 
 static int64_t rows_of_shard(int64_t rows, int64_t parts)
 {
+    plim_assert(rows >= 0 && parts > 0);
     return rows / parts + (rows % parts != 0);
 }
 
 /* The rows of a part: the first has the most, the last may have none. */
 static int64_t rows_of_part(int64_t rows, int64_t parts, int64_t part)
 {
+    plim_assert(part >= 0 && part < parts);
     int64_t each = rows_of_shard(rows, parts), left = rows - each * part;
     return left < 0 ? 0 : PLIM_MIN(left, each);
 }
@@ -146,6 +148,7 @@ static void shard_unit(plim_shared *x, unit *u, uint32_t *ids, uint32_t n)
         return;
     }
     u->n = plim_share_move(x, ids, n, whole);
+    plim_assert(u->n <= n);
     for (uint32_t i = 0; i < u->n; i++) {
         u->p[i].value = ids[i];
         shard_parameter(x, u, &u->p[i], whole[i]);
@@ -164,6 +167,7 @@ static void place_unit(plim_shared *x, uint32_t k, int64_t parts)
         k < x->units.n && has_experts(x->share, x->g->scopes[x->units.r[k].scope].path);
     u->parts = u->experts ? parts / ranks : parts;
     u->part = u->experts ? at / ranks : at % parts;
+    plim_assert(u->parts > 0 && u->part < u->parts);
 }
 
 static void wrap_model(plim_shared *x)

@@ -16,9 +16,11 @@ static const struct {
 #include "share/axes.def"
 #undef PLIM_AXIS
 };
+_Static_assert(PLIM_COUNT(axes) == PLIM_AXES, "a row for each axis");
 
 void plim_share_place(plim_share *s, int64_t rank)
 {
+    plim_assert(rank >= 0 && rank < s->world);
     s->rank = rank;
     for (int i = PLIM_AXES; i-- > 0; rank /= s->size[i])
         s->at[i] = rank % s->size[i];
@@ -54,6 +56,7 @@ plim_status plim_share_make(const int64_t *size, const char *rank, plim_share *o
     *out = (plim_share){.world = 1};
     for (int i = 0; i < PLIM_AXES; i++) {
         out->size[i] = size[i] ? size[i] : 1;
+        plim_assert(size[i] >= 0);
         out->world *= out->size[i];
     }
     return read_rank(rank, out, err);

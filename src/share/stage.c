@@ -35,6 +35,7 @@ static bool is_last(const cutting *c) { return c->end == c->blocks.n; }
 
 static uint32_t handed_to(const cutting *c, uint32_t block)
 {
+    plim_assert(block < c->blocks.n && c->slot < c->blocks.r[block].n_inputs);
     return c->blocks.r[block].input[c->slot];
 }
 
@@ -66,6 +67,7 @@ static void count_uses(cutting *c, const plim_node *n, bool more)
     for (uint32_t i = 0; i < n->n_args; i++)
         for (uint32_t k = 0; k < plim_arg_values(&n->args[i]); k++) {
             uint32_t id = plim_arg_value(&n->args[i], k);
+            plim_assert(id == PLIM_NONE || more || c->uses[id] > 0);
             if (id != PLIM_NONE)
                 c->uses[id] += more ? 1 : UINT32_MAX; /* -1 */
         }
@@ -339,6 +341,7 @@ static plim_status cut_stages(cutting *c, const plim_share *s)
         uint64_t at = k * ranks + (uint64_t)s->at[PLIM_AXIS_pp];
         c->first = (uint32_t)(at * c->blocks.n / stages);
         c->end = (uint32_t)((at + 1) * c->blocks.n / stages);
+        plim_assert(c->first < c->end && c->end <= c->blocks.n);
         st = cut_stage(c, &g->part.chunks[k]);
     }
     return st ? st : drop_held(c);

@@ -107,6 +107,7 @@ static void hear_gradient(void *ud, plim_t leaf)
 static void hear_mark(void *ud, uint32_t mark)
 {
     plim_shared *x = ud;
+    plim_assert(mark / MARKS <= x->units.n);
     if (mark % MARKS == AT_OUTPUTS)
         x->strategy->backward.begin(x, mark / MARKS);
     else
@@ -235,6 +236,7 @@ static bool leaves_marks(const plim_shared *x) { return !x->again || of_modules(
 
 static void begin_unit(plim_shared *x, uint32_t unit)
 {
+    plim_assert(unit <= x->units.n);
     const plim_region *r = unit < x->units.n ? &x->units.r[unit] : NULL;
     bool ends =
         r && x->strategy->backward.end && !(x->ends && !x->ends[unit]) && leaves_marks(x);
@@ -247,6 +249,7 @@ static void begin_unit(plim_shared *x, uint32_t unit)
 
 static void end_unit(plim_shared *x, uint32_t unit)
 {
+    plim_assert(unit <= x->units.n);
     const plim_region *r = unit < x->units.n ? &x->units.r[unit] : NULL;
     restore_inputs(x, unit);
     x->strategy->forward.end(x, unit);
@@ -275,6 +278,7 @@ void plim_shared_before(plim_shared *x, uint32_t node)
         if (x->again && x->strategy->forward.again && !x->strategy->forward.again(x, x->next))
             continue;
         begin_unit(x, x->next);
+        plim_assert(x->n_open <= x->units.n);
         x->open[x->n_open++] = x->next;
     }
 }
@@ -294,6 +298,7 @@ void plim_shared_forward_end(plim_shared *x)
 
 uint32_t plim_shared_again(plim_shared *x, uint32_t first)
 {
+    plim_assert(!x->again);
     x->again = true;
     for (x->next = 0; x->next < x->units.n && x->units.r[x->next].first < first;)
         x->next++;
@@ -302,6 +307,7 @@ uint32_t plim_shared_again(plim_shared *x, uint32_t first)
 
 void plim_shared_again_end(plim_shared *x, uint32_t depth)
 {
+    plim_assert(x->again);
     while (x->n_open > depth) /* an exception has left them */
         restore_inputs(x, x->open[--x->n_open]);
     x->again = false;
@@ -329,8 +335,16 @@ bool plim_shared_in_parts(const plim_shared *x)
 {
     return x->strategy && x->strategy->step.part && x->n_masters;
 }
-void plim_shared_part(plim_shared *x, uint32_t i) { x->strategy->step.part(x, i); }
-void plim_shared_part_end(plim_shared *x, uint32_t i) { x->strategy->step.part_end(x, i); }
+void plim_shared_part(plim_shared *x, uint32_t i)
+{
+    plim_assert(i < x->n_masters);
+    x->strategy->step.part(x, i);
+}
+void plim_shared_part_end(plim_shared *x, uint32_t i)
+{
+    plim_assert(i < x->n_masters);
+    x->strategy->step.part_end(x, i);
+}
 
 bool plim_shared_step(plim_shared *x)
 {

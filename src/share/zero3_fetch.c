@@ -95,6 +95,7 @@ static void gather_parameters(plim_shared *x, zero3_fetcher *z, const uint32_t *
 
 static void finish_flight(plim_shared *x, zero3_fetcher *z, zero3_flight *f)
 {
+    plim_assert(!f->arrived && f->n > 0);
     enter_stream(x, z);
     for (uint32_t i = 0; i < f->n; i++) {
         zero3_param *p = &z->p[f->p[i]];
@@ -118,6 +119,7 @@ static void claim_parameter(plim_shared *x, zero3_fetcher *z, zero3_param *p)
 {
     if (p->at_in_flight == PLIM_NONE)
         return;
+    plim_assert(z->n_in_flight > 0 && p->at_in_flight < z->n_in_flight);
     uint32_t last = z->in_flight[--z->n_in_flight];
     z->in_flight[p->at_in_flight] = last;
     z->p[last].at_in_flight = p->at_in_flight;
@@ -125,6 +127,7 @@ static void claim_parameter(plim_shared *x, zero3_fetcher *z, zero3_param *p)
     zero3_flight *f = &z->flights[p->flight];
     if (!f->arrived)
         finish_flight(x, z, f);
+    plim_assert(f->unclaimed > 0);
     if (--f->unclaimed)
         return;
     plim_m_drop(x->m, f->flat);
@@ -317,6 +320,7 @@ static void release_held(plim_shared *x, zero3_fetcher *z, zero3_module *m)
 {
     for (; m->n_held; m->n_held--) {
         zero3_param *p = &z->p[m->held[m->n_held - 1]];
+        plim_assert(p->held > 0);
         p->held--;
         if (!p->persists)
             release_parameter(x, z, p);
@@ -325,6 +329,7 @@ static void release_held(plim_shared *x, zero3_fetcher *z, zero3_module *m)
 
 void plim_zero3_forward(plim_shared *x, zero3_fetcher *z, uint32_t unit)
 {
+    plim_assert(unit <= x->units.n);
     if (!z->n)
         return;
     if (unit == x->units.n)
@@ -342,6 +347,7 @@ void plim_zero3_forward_end(plim_shared *x, zero3_fetcher *z, uint32_t unit)
 
 void plim_zero3_backward(plim_shared *x, zero3_fetcher *z, uint32_t unit)
 {
+    plim_assert(unit <= x->units.n);
     uint32_t id = z->n ? z->identity[unit] : 0;
     if (!z->n)
         return;

@@ -57,6 +57,7 @@ void plim_run_release(plim_run *r, plim_t *held, uint32_t n)
 /* The new batches are on the device before the old ones are released. */
 void plim_run_fetch(plim_run *r, uint32_t n)
 {
+    plim_assert(n > 0 && n <= (uint32_t)r->s->accumulate);
     plim_batch *fresh = r->next;
     plim_run_mark(r, PLIM_PHASE_INPUTS, PLIM_STR(""));
     for (uint32_t i = 0; i < n; i++)
@@ -97,6 +98,7 @@ static plim_str node_name(const plim_graph *g, uint32_t node)
 void plim_run_visit(void *ud, uint32_t where, const char *fn)
 {
     plim_run *r = ud;
+    plim_assert(r->tape->n_marks > 0);
     plim_str name = where == PLIM_NONE ? PLIM_STR("loss") : node_name(r->g, where);
     const plim_mark *last = &r->tape->marks[r->tape->n_marks - 1];
     (void)fn;
@@ -108,6 +110,7 @@ void plim_run_visit(void *ud, uint32_t where, const char *fn)
 /* Runs the nodes [first, last), and releases each value where Python does. */
 static void run_nodes(plim_run *r, uint32_t first, uint32_t last, plim_phase phase)
 {
+    plim_assert(first <= last);
     const plim_graph *g = r->g;
     uint32_t scope = PLIM_NONE;
     for (uint32_t i = first; i < last && !plim_m_bad(r->m) && !plim_m_stopped(r->m); i++) {
@@ -136,6 +139,7 @@ static void run_nodes(plim_run *r, uint32_t first, uint32_t last, plim_phase pha
 
 static void run_region(plim_run *r, uint32_t i)
 {
+    plim_assert(i < r->regions.n);
     const plim_region *q = &r->regions.r[i];
     bool reentrant = r->regions.reentrant; /* inference has no regions */
     plim_m_region_begin(r->m, i);
@@ -196,6 +200,7 @@ static void release_recomputed(plim_run *r, const plim_region *q)
 static void recompute_region(void *ud, uint32_t region, const plim_t *input, uint32_t n)
 {
     plim_run *r = ud;
+    plim_assert(region < r->regions.n && n == r->regions.r[region].n_inputs);
     (void)n;
     recompute_forward(r, &r->regions.r[region], input);
     release_recomputed(r, &r->regions.r[region]);
@@ -205,6 +210,7 @@ static void recompute_backward(void *ud, uint32_t region, const plim_t *input, u
                                const plim_t *g, plim_t *dx)
 {
     plim_run *r = ud;
+    plim_assert(r->regions.reentrant && region < r->regions.n);
     const plim_region *q = &r->regions.r[region];
     plim_t *in = PLIM_NEW_N(r->a, plim_t, (uint64_t)n + 1),
            *out = PLIM_NEW_N(r->a, plim_t, (uint64_t)q->n_outputs + 1);
@@ -242,6 +248,7 @@ void plim_run_forward(plim_run *r)
 
 void plim_run_stage(plim_run *r, const plim_chunk *c, uint32_t first, uint32_t last)
 {
+    plim_assert(first <= last && r->now);
     const plim_graph *g = r->g;
     for (uint32_t i = 0; i < g->n_inputs; i++)
         r->value[g->inputs[i]] = r->now->x[i];

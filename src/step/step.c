@@ -43,6 +43,7 @@ static void step_in_backward(void *ud, plim_t leaf);
 /* {p: AdamW([p]) for p in model.parameters()} */
 static void split_optimizer(plim_run *r)
 {
+    plim_assert(!r->each);
     plim_optim_run *o = &r->optim;
     r->each = PLIM_NEW_N(r->a, plim_optim_run, o->n);
     if (!r->each) {
@@ -232,6 +233,7 @@ static void choose_loop(plim_run *r)
 
 static plim_t one_loss(plim_run *r, plim_t out)
 {
+    plim_assert(r->loss_kind != PLIM_LOSS_DEFAULT);
     plim_machine *m = r->m;
     const plim_meta *om = plim_m_meta(m, out);
     if (r->loss_kind == PLIM_LOSS_MODEL)
@@ -255,6 +257,7 @@ static plim_t one_loss(plim_run *r, plim_t out)
 /* loss1 + 0.4 * (loss2 + ...), as models with auxiliary heads are trained */
 static void compute_loss(plim_run *r)
 {
+    plim_assert(r->n_out > 0);
     plim_run_mark(r, PLIM_PHASE_LOSS, PLIM_STR("loss"));
     plim_m_place(r->m, PLIM_NONE, PLIM_STR("loss"), "out", PLIM_CAT_TEMPORARY);
     plim_t total = one_loss(r, r->out[0]);
@@ -300,6 +303,7 @@ static void enter_context(plim_run *r)
                      PLIM_CAT_INPUT);
         plim_meta part = *plim_m_meta(r->m, r->now->x[i]);
         plim_t whole = plim_m_empty(r->m, &part);
+        plim_assert(part.rank > 0);
         part.dim[part.rank - 1] /= r->g->part.contexts;
         plim_meta_contiguous(&part);
         r->divided[i] = plim_m_empty(r->m, &part);
@@ -420,6 +424,7 @@ static void zero_grad(plim_run *r, const plim_optim_run *o)
 static void step_in_backward(void *ud, plim_t leaf)
 {
     plim_run *r = ud;
+    plim_assert(r->each && r->tape->n_marks > 0);
     plim_str layer = r->tape->marks[r->tape->n_marks - 1].op;
     uint32_t i = 0;
     while (i < r->optim.n && r->optim.params[i].leaf != leaf)
@@ -452,6 +457,7 @@ static void step_optimizer(plim_run *r)
 
 static void train_step(plim_run *r)
 {
+    plim_assert(!r->s->infer && r->loop);
     bool runs_model = r->s->optim.optim->flags & PLIM_OPTIM_RUNS_MODEL;
     if (runs_model)
         plim_run_fetch(r, 1);
@@ -473,6 +479,7 @@ static void train_step(plim_run *r)
 
 static void infer_step(plim_run *r)
 {
+    plim_assert(r->s->infer);
     plim_run_fetch(r, 1);
     enter_autocast(r);
     plim_run_forward(r);
@@ -488,6 +495,7 @@ static plim_status prepare_run(plim_run *r, plim_err *err)
     const plim_step_settings *s = r->s;
     const plim_strategy_spec *by = &s->share.strategy;
     plim_world world = s->world;
+    plim_assert(s->accumulate > 0 && s->steps > 0);
     if (g->n_inputs > PLIM_RUN_INPUTS || g->n_outputs > PLIM_RUN_OUTPUTS)
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                          "%u inputs and %u outputs are over the limits of %d and %d",
