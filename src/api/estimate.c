@@ -60,6 +60,8 @@ static plim_status judge_tape(work *w)
     e->device_high = v.device_high;
     e->needed_low = v.needed_low;
     e->needed_high = v.needed_high;
+    plim_assert(e->reserved_low <= e->peak_reserved && e->peak_reserved <= e->reserved_high);
+    plim_assert(e->peak_requested <= e->peak_allocated && e->device_low <= e->device_high);
     e->budget_bytes = w->job->settings->budget;
     e->over_budget = e->budget_bytes && e->reserved_high > e->budget_bytes;
     return PLIM_OK;
@@ -120,6 +122,7 @@ static plim_status list_live(work *w)
         if (s->category == PLIM_CAT_OPTIMIZER_STATE && !strcmp(live[i].role, PLIM_EMA_ROLE))
             w->e->ema += s->bytes;
     }
+    plim_assert(w->e->ema <= category[PLIM_CAT_OPTIMIZER_STATE]);
     w->e->category = category;
     w->e->n_categories = PLIM_CAT_COUNT;
     w->e->certainty = certainty;
@@ -135,6 +138,7 @@ static plim_status list_live(work *w)
  * follows or, in loops that end with it, as the end of the phase before. */
 static uint8_t choose_phase(const plim_tape *t, uint32_t mark)
 {
+    plim_assert(mark < t->n_marks);
     const plim_mark *m = &t->marks[mark];
     if (m->phase != PLIM_PHASE_ZERO_GRAD)
         return m->phase;
@@ -334,6 +338,7 @@ static plim_status run_ranks(work *w, const plim_share_group *groups, uint32_t n
                              plim_rank *rows)
 {
     uint32_t wide = PLIM_MIN(PLIM_MIN(plim_os_processors(), MOST_WORKERS), n);
+    plim_assert(wide > 0);
     rank_worker *workers = PLIM_NEW_N(w->scratch, rank_worker, wide);
     const rank_worker *failed = NULL;
     if (!workers)

@@ -13,6 +13,7 @@ plim_status plim_fit_bounds(const plim_job *job, plim_arena *scratch, int64_t si
                             const unsigned *what, uint32_t n, uint64_t room, plim_peaks *out,
                             plim_err *err)
 {
+    plim_assert(n > 0 && size >= 0);
     plim_graph g;
     plim_tape t;
     plim_step_info info;
@@ -124,6 +125,7 @@ static bool is_over(void *ud)
 static plim_status run_size(plim_fit_search *s, int64_t size, served_run *served,
                             bool *refused, plim_err *err)
 {
+    plim_assert(size > 0);
     size_run *r = s->next;
     plim_job job = *s->job;
     job.step.ends = served ? is_over : NULL;
@@ -154,6 +156,7 @@ static void keep_run(plim_fit_search *s)
 /* What the run in s->next has live at once is too much for less room: of sizes beyond 64 bits, for any. */
 static bool note_live(plim_fit_search *s, const plim_fact *fact, bool measured)
 {
+    plim_assert(!fact->fits || measured);
     static const unsigned bounds[] = {0, PLIM_SIM_HIGH};
     plim_fact live = *fact;
     bool added = true;
@@ -233,6 +236,7 @@ static plim_status try_half(plim_fit_search *s, int64_t size, fit_bound bound, b
     plim_fact fact = {.size = 1, .what = bound.what};
     while (fact.size <= size / 4)
         fact.size *= 2;
+    plim_assert(fact.size <= PLIM_MAX(size / 2, 1));
     const plim_fact *known = plim_facts_live(&s->facts, world, fact.size, bound.what);
     if (!known) {
         plim_err why = PLIM_ERR_INIT; /* of a size that nobody has asked for */
@@ -286,6 +290,7 @@ static plim_status draw_line(plim_fit_search *s, plim_err *err)
     if (q.allocated != UINT64_MAX && q.allocated > p.allocated)
         s->per_unit = (double)(q.allocated - p.allocated) / (double)(last - before);
     s->fixed = (double)q.allocated - s->per_unit * (double)last;
+    plim_assert(s->per_unit >= 0 && before < last);
     s->drawn = true;
     return st;
 }
@@ -302,6 +307,7 @@ static int64_t guess_size(const plim_fit_search *s, uint64_t room)
 static plim_status search_size(plim_fit_search *s, fit_bound bound, int64_t *lo, int64_t *hi,
                                bool *refused, plim_err *err)
 {
+    plim_assert(*lo < *hi);
     int64_t at = guess_size(s, bound.room), stride = 1;
     bool up = false, down = false;
     while (*hi - *lo > 1) {
@@ -362,6 +368,8 @@ static plim_status measure_size(plim_fit_search *s, int64_t size, plim_fit_row *
     row->device_high = v.device_high;
     row->needed_low = v.needed_low;
     row->needed_high = v.needed_high;
+    plim_assert(row->device_low <= row->device_high && row->needed_low <= row->needed_high);
+    plim_assert(row->reserved_low <= row->reserved && row->reserved <= row->reserved_high);
     return PLIM_OK;
 }
 
@@ -369,6 +377,7 @@ static plim_status measure_size(plim_fit_search *s, int64_t size, plim_fit_row *
 static void describe_card(const plim_fit_search *s, plim_fit_row *row)
 {
     const plim_gpu *gpu = s->job->gpu;
+    plim_assert(gpu);
     row->gpu = gpu->name;
     row->gpu_bytes = gpu->memory_bytes;
     row->gpu_exact = plim_gpu_exact(gpu);
@@ -409,6 +418,7 @@ plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row 
         st = search_size(s, middle, &usual, &usual_end, &ended, err);
     if (!st)
         st = measure_size(s, lo, row, err);
+    plim_assert(usual >= lo);
     row->batch = s->job->find_seq ? s->batch : lo;
     row->batch_usual = s->job->find_seq ? 0 : usual;
     row->seq = s->job->find_seq ? lo : 0;

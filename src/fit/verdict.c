@@ -31,6 +31,7 @@ static plim_gpu_context process_context(const plim_job *job, bool searched)
     c.low += nccl.low;
     c.usual += nccl.usual;
     c.high += nccl.high;
+    plim_assert(c.low <= c.usual && c.usual <= c.high);
     return c;
 }
 
@@ -61,6 +62,7 @@ static uint64_t leave_margin(const plim_job *job, uint64_t room)
     uint64_t most = room / (100 + job->margin) * 100;
     while (room && most + 1 + margin_of(job, most + 1) <= room)
         most++;
+    plim_assert(most <= room);
     return PLIM_MAX(most, PLIM_MIN(room, 1));
 }
 
@@ -164,6 +166,7 @@ static plim_status search_needed(size_run *r, uint64_t hi)
         st = try_room(r, at * unit, &enough);
         *(enough ? &fits : &fails) = at;
     }
+    plim_assert(fails <= fits);
     r->needed = PLIM_MIN(hi, fits * unit);
     return st;
 }
@@ -172,6 +175,7 @@ static plim_status search_needed(size_run *r, uint64_t hi)
  * one simulation shows in most cases that it is not. */
 static plim_status search_below(size_run *r, uint64_t known)
 {
+    plim_assert(known > 0);
     plim_status st = PLIM_OK;
     uint64_t less = known - PLIM_MIN(known, choose_unit(known));
     bool enough = r->held <= less;
@@ -214,6 +218,7 @@ static void run_size(void *run)
         /* garbage collection, which depends on the limit, may have made it hold less */
         r->held = PLIM_MAX(r->held, r->fails + 1);
     }
+    plim_assert(r->fits_low || !r->fits_high);
     if (r->search)
         r->st = search_needed(r, r->held);
 }
@@ -239,6 +244,7 @@ enum { USUAL, LOW, HIGH, SIZES };
 static void combine_sizes(const plim_job *job, plim_verdict *v, const size_run *runs,
                           uint32_t n)
 {
+    plim_assert(n == 1 || n == SIZES);
     const size_run *high = &runs[n - 1];
     const bool card = job->gpu != NULL;
     bool any = false, all = true;
@@ -262,9 +268,11 @@ static void combine_sizes(const plim_job *job, plim_verdict *v, const size_run *
                                                                          : PLIM_FITS_MAYBE;
     v->sim = runs[USUAL].sim;
     v->reserved = PLIM_MIN(PLIM_MAX(v->sim.peak_reserved, v->reserved_low), v->reserved_high);
+    plim_assert(v->reserved_low <= v->reserved && v->reserved <= v->reserved_high);
     v->device_low = plim_sat_add(v->reserved_low, v->context.low);
     v->device_high = plim_sat_add(
         plim_sat_add(v->reserved_high, margin_of(job, v->reserved_high)), v->context.high);
+    plim_assert(v->device_low <= v->device_high);
     if (v->searched && card && job->gpu->memory_bytes > v->device_high) {
         v->search = job->gpu->memory_bytes - v->device_high;
         v->device_high = job->gpu->memory_bytes;

@@ -63,6 +63,7 @@ plim_serve_row plim_answer_total(const plim_serve_answer *out, plim_serve_place 
         sum.high = plim_sat_add(sum.high, r->rest ? r->low : r->high);
         sum.certainty = PLIM_MAX(sum.certainty, r->certainty);
     }
+    plim_assert(sum.low <= sum.usual && sum.usual <= sum.high);
     return sum;
 }
 
@@ -70,6 +71,9 @@ plim_serve_row plim_answer_total(const plim_serve_answer *out, plim_serve_place 
 
 bool plim_answer_holds(const plim_serve_question *q, const plim_serve_answer *out, int bound)
 {
+    plim_assert(!out->pool ||
+                (out->requests_low <= out->requests && out->requests <= out->requests_high));
+    plim_assert(bound >= 0 && bound <= 2 && q->job->gpu);
     const plim_serve_row sum = plim_answer_total(out, PLIM_ON_CARD);
     const uint64_t bytes[] = {sum.low, sum.usual, sum.high};
     const double room[] = {out->requests_high, out->requests, out->requests_low};

@@ -14,6 +14,7 @@ static plim_status run_engine(const plim_serve_question *q, plim_arena *a,
 static plim_status add_draft(const plim_serve_question *q, plim_serve_answer *out,
                              plim_err *err)
 {
+    plim_assert(q->draft);
     const plim_serve_question draft = plim_question_draft(q);
     plim_serve_answer its;
     plim_status st = run_engine(&draft, out->arena, &its, err);
@@ -47,6 +48,7 @@ static bool is_worse(const plim_serve_answer *a, const plim_serve_answer *b)
 plim_status plim_engine_ask(const plim_serve_question *q, plim_arena *a,
                             plim_serve_answer *out, plim_err *err)
 {
+    plim_assert(q->n_stages == 0 || q->stage < q->n_stages);
     if (q->n_stages < 2)
         return ask_engine(q, a, out, err);
     plim_status st = PLIM_OK;
@@ -71,6 +73,7 @@ plim_status plim_engine_note(const plim_serve_question *q, const char **out, pli
 static plim_status ask_held(const plim_serve_question *q, plim_serve_axis axis, uint64_t n,
                             bool sure, bool *held, plim_err *err)
 {
+    plim_assert(n > 0);
     plim_arena scratch = PLIM_ARENA_INIT;
     plim_serve_question at = *q;
     plim_serve_answer out;
@@ -100,6 +103,7 @@ plim_status plim_engine_most(const plim_serve_question *q, plim_serve_axis axis,
         else
             high = n - 1;
     }
+    plim_assert(st || (low == high && low <= most));
     *out = low;
     *limited = low == most;
     return st;

@@ -13,6 +13,7 @@ plim_dtype plim_question_dtype(const plim_serve_question *q)
 /* Rounded up. */
 static uint64_t part_of(uint64_t bytes, plim_serve_fraction p)
 {
+    plim_assert(p.of > 0);
     uint64_t rest = bytes % p.of * p.n;
     return plim_sat_add(plim_sat_mul(bytes / p.of, p.n), rest / p.of + (rest % p.of != 0));
 }
@@ -33,6 +34,7 @@ uint64_t plim_question_bytes(const plim_serve_question *q, const plim_value *v)
 
 uint64_t plim_kv_row(const plim_kv_type *t, uint64_t elements)
 {
+    plim_assert(t->elements > 0 && t->bytes > 0);
     uint64_t bytes;
     return elements % t->elements == 0 && plim_mul(elements / t->elements, t->bytes, &bytes)
                ? bytes
@@ -41,6 +43,7 @@ uint64_t plim_kv_row(const plim_kv_type *t, uint64_t elements)
 
 uint64_t plim_question_kv(const plim_serve_question *q, const plim_kv_layers *kv)
 {
+    plim_assert(kv->layers >= 0 && kv->heads >= 0);
     uint64_t row = plim_sat_add(plim_kv_row(q->keys, (uint64_t)(kv->heads * kv->keys)),
                                 plim_kv_row(q->values, (uint64_t)(kv->heads * kv->values)));
     return plim_sat_mul(row, (uint64_t)kv->layers);
@@ -57,6 +60,7 @@ uint64_t plim_question_token(const plim_serve_question *q)
 
 plim_serve_question plim_question_draft(const plim_serve_question *q)
 {
+    plim_assert(q->draft);
     plim_serve_question draft = *q->draft;
     draft.context = q->context;
     draft.concurrency = q->concurrency;
@@ -77,6 +81,7 @@ plim_str plim_question_option(const plim_serve_question *q, const char *name)
 plim_status plim_question_number(const plim_serve_question *q, const char *name, double least,
                                  double most, double *out, plim_err *err)
 {
+    plim_assert(least <= most);
     plim_str text = plim_question_option(q, name);
     if (plim_item_number(text, out) && *out >= least && *out <= most)
         return PLIM_OK;

@@ -20,6 +20,7 @@ static int64_t layer_of(plim_str name)
  * src: vllm distributed/utils.py get_pp_indices */
 static uint64_t count_layers(uint64_t layers, uint64_t stages, uint64_t stage)
 {
+    plim_assert(stage < stages);
     uint64_t left = layers % stages, from_end = stages - stage; /* 1: the last */
     return layers / stages + (from_end >= 2 && from_end < left + 2);
 }
@@ -83,6 +84,7 @@ static plim_status make_stage(plim_serve_question *q, const plim_graph *g, uint6
 
 plim_serve_question plim_question_at(const plim_serve_question *q, uint64_t stage)
 {
+    plim_assert(stage < q->n_stages);
     plim_serve_question at = *q;
     at.stage = stage;
     at.g = q->stages[stage].g;
@@ -106,10 +108,12 @@ static plim_status divide_layers(plim_serve_question *q, const plim_graph *g,
                        "pp: %" PRIu64 " stages are more than the %" PRId64
                        " layers of the model",
                        q->n_stages, g->kv.kinds[0].layers);
-    for (uint64_t i = 0, first = 0; i < q->n_stages && !st; i++) {
+    uint64_t first = 0;
+    for (uint64_t i = 0; i < q->n_stages && !st; i++) {
         st = make_stage(q, g, i, first, &stages[i], err);
         first += count_layers((uint64_t)g->kv.kinds[0].layers, q->n_stages, i);
     }
+    plim_assert(st || first == (uint64_t)g->kv.kinds[0].layers);
     q->stages = stages;
     for (uint64_t i = 0; i < q->n_stages && !st; i++) {
         const plim_serve_question at = plim_question_at(q, i);

@@ -20,6 +20,7 @@ typedef struct class_rates {
 
 static const class_rates *rates_of(plim_work_class c)
 {
+    plim_assert((unsigned)c < PLIM_WORK_CLASSES);
     static const class_rates rows[PLIM_WORK_CLASSES] = {
 #define RATE(class, compute, memory, backward)                                                \
     [PLIM_WORK_##class] = {compute, memory, backward},
@@ -188,6 +189,7 @@ plim_time plim_time_of(const plim_ledger *ledger, const plim_gpu *gpu, bool trai
     }
     if (t.unknown)
         return (plim_time){.unknown = t.unknown};
+    plim_assert(t.usual >= 0 && cpu >= 0);
     const card_rates *card = card_of(gpu);
     if (!(card->half > 0))
         by = PLIM_MIN(by, card->full > 0 ? BY_KERNELS : BY_NOTHING);
@@ -198,5 +200,6 @@ plim_time plim_time_of(const plim_ledger *ledger, const plim_gpu *gpu, bool trai
         t.part[PLIM_TIME_LAUNCH] += cpu - t.usual;
         t.usual = cpu;
     }
+    plim_assert(t.low <= t.usual && t.usual <= t.high);
     return t;
 }
