@@ -69,6 +69,7 @@ void plim_line_lead(plim_page *p, const char *gap, const char *lead)
 
 static void add_piece(plim_page *p, plim_piece of)
 {
+    plim_assert(p->buf.bad || !p->last || p->last->kind < PLIM_BLOCK_DATA);
     plim_piece *piece = PLIM_NEW(&p->arena, plim_piece);
     if (!piece || !p->last) {
         p->buf.bad = true;
@@ -210,6 +211,8 @@ void plim_facts(plim_page *p, plim_facts_style style)
 
 static void add_fact(plim_page *p, plim_fact of)
 {
+    plim_assert(p->buf.bad || !p->last || p->last->kind == PLIM_BLOCK_FACTS ||
+                p->last->kind == PLIM_BLOCK_BARS);
     plim_fact *fact = PLIM_NEW(&p->arena, plim_fact);
     if (!fact || !p->last) {
         p->buf.bad = true;
@@ -247,6 +250,7 @@ void plim_bar_add(plim_page *p, const char *name, uint64_t bytes, plim_text perc
 
 void plim_chart(plim_page *p, plim_report_fn draw, const void *of)
 {
+    plim_assert(draw);
     add_block(p, (plim_block){.kind = PLIM_BLOCK_CHART, .draw = draw, .of = of});
 }
 
@@ -255,6 +259,7 @@ void plim_chart(plim_page *p, plim_report_fn draw, const void *of)
 void plim_data(plim_page *p, const char *schema, const plim_column *figures, const void *of,
                const plim_rows *own, size_t n_own)
 {
+    plim_assert(schema && (own || !n_own));
     plim_rows *rows = PLIM_NEW_N(&p->arena, plim_rows, n_own + 1); /* an empty one ends them */
     p->buf.bad |= !rows;
     for (size_t i = 0; rows && i < n_own; i++)
@@ -268,6 +273,7 @@ void plim_data(plim_page *p, const char *schema, const plim_column *figures, con
 
 void plim_list(plim_page *p, const char *schema, const char *name, plim_rows rows)
 {
+    plim_assert(schema && name);
     add_block(p, (plim_block){
                      .kind = PLIM_BLOCK_DATA, .schema = schema, .list = name, .rows = rows});
 }
@@ -279,5 +285,6 @@ void plim_sheet(plim_page *p, plim_rows rows)
 
 void plim_picture(plim_page *p, plim_report_fn draw, const void *of)
 {
+    plim_assert(draw);
     add_block(p, (plim_block){.kind = PLIM_BLOCK_PICTURE, .draw = draw, .of = of});
 }

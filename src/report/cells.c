@@ -46,5 +46,6 @@ plim_cell plim_cell_digits(double v)
 
 plim_cell plim_cell_shape(int rank, const int64_t *dim)
 {
+    plim_assert(rank >= -1 && (dim || rank <= 0)); /* -1: unknown */
     return (plim_cell){.kind = PLIM_CELL_SHAPE, .dim = dim, .rank = PLIM_MIN(rank, 8)};
 }

@@ -25,6 +25,8 @@ static const char *const chart_up[] = {/* a cell filled from below: U+2581..2588
                                        "\xe2\x96\x86",
                                        "\xe2\x96\x87",
                                        "\xe2\x96\x88"};
+_Static_assert(PLIM_COUNT(chart_left) == CHART_STEPS + 1, "empty to full");
+_Static_assert(PLIM_COUNT(chart_up) == CHART_STEPS + 1, "empty to full");
 
 void plim_chart_bar(plim_page *p, uint64_t part, uint64_t whole, uint32_t columns)
 {
@@ -60,10 +62,12 @@ typedef struct chart {
  * is lost, and the phase of the first. */
 static void chart_resample(chart *c, const plim_estimate *e, uint32_t columns)
 {
+    plim_assert(columns > 0 && e->n_buckets > 0);
     uint32_t n = e->n_buckets;
     *c = (chart){.n = PLIM_MIN(columns, (uint32_t)CHART_MOST)};
     uint32_t peak = PLIM_MIN(e->peak_bucket, n - 1);
     c->peak = ((peak + 1) * c->n - 1) / n; /* the last column that shows it */
+    plim_assert(c->peak < c->n);
     for (uint32_t i = 0; i < c->n; i++) {
         uint32_t from = i * n / c->n, to = PLIM_MAX((i + 1) * n / c->n, from + 1);
         c->at[i].phase = e->buckets[from]->phase;
@@ -104,6 +108,7 @@ static void chart_peak(plim_page *p, const chart *c, const plim_estimate *e)
  * above it. */
 static const char *chart_cell(const plim_page *p, const chart *c, uint32_t i, uint32_t row)
 {
+    plim_assert(row < CHART_ROWS && i < c->n);
     uint32_t full = CHART_ROWS * CHART_STEPS, floor = row * CHART_STEPS;
     uint32_t used = plim_report_share(c->at[i].allocated, c->top, full);
     uint32_t held = plim_report_share(c->at[i].reserved, c->top, full);
@@ -163,6 +168,7 @@ static void chart_axis(plim_page *p, const chart *c)
 
 const char *plim_chart_phase_name(plim_phase phase, uint32_t columns)
 {
+    plim_assert((unsigned)phase < PLIM_PHASE_COUNT);
     static const char *const brief[PLIM_PHASE_COUNT] = {
         [PLIM_PHASE_LOAD] = "load",    [PLIM_PHASE_INPUTS] = "in",
         [PLIM_PHASE_ZERO_GRAD] = "zg", [PLIM_PHASE_FORWARD] = "fwd",

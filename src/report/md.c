@@ -157,6 +157,7 @@ static md_group group_of(const plim_block *b)
 }
 
 static const char *const ends[] = {[ALONE] = "", [LINES] = "\n", [FENCED] = "```\n"};
+_Static_assert(PLIM_COUNT(ends) == FENCED + 1, "an end for each group");
 
 static plim_status put_block(plim_page *p, const plim_block *b, plim_err *err)
 {

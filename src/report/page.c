@@ -34,6 +34,7 @@ plim_status plim_page_send(plim_page *p, plim_status st, plim_put put, void *ud,
 
 void plim_page_paint(plim_page *p, uint32_t paint)
 {
+    plim_assert(paint < PLIM_PAINT_COUNT);
     static const char *const codes[PLIM_PAINT_COUNT] = {
         [PLIM_PAINT_PLAIN] = "0",
         [PLIM_PAINT_BOLD] = "1",
@@ -195,5 +196,6 @@ uint32_t plim_report_share(uint64_t part, uint64_t whole, uint32_t steps)
     if (!whole || part >= whole)
         return part ? steps : 0;
     uint64_t n = (part * steps + whole / 2) / whole;
+    plim_assert(n <= steps);
     return n || !part ? (uint32_t)n : 1;
 }

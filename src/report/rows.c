@@ -54,6 +54,7 @@ static bool is_default(const plim_rows *r, const plim_column *c, uint8_t in)
 
 plim_status plim_rows_pick(const plim_rows *r, uint8_t in, plim_pick *pick, plim_err *err)
 {
+    plim_assert(r->n_columns <= PLIM_COLUMNS_MAX);
     pick->n = 0;
     if (!r->only || !*r->only) {
         for (size_t i = 0; i < r->n_columns; i++) {
@@ -223,6 +224,7 @@ static bool rows_squeeze(const plim_pick *pick, const bool *hidden, uint32_t roo
                 (first == pick->n ||
                  column_yields(pick->column[k], width[k], pick->column[first], width[first])))
                 first = k;
+        plim_assert(first < pick->n);
         width[first]--;
         total--;
     }
@@ -264,6 +266,7 @@ static bool rows_layout(const plim_rows *r, const plim_pick *pick, uint32_t room
 static void rows_line(plim_page *p, const plim_pick *pick, const rows_grid *g,
                       const bool *hidden, const plim_str *cells, uint32_t indent)
 {
+    plim_assert(pick->n <= PLIM_COLUMNS_MAX);
     uint64_t owed = indent; /* spaces, printed only if text follows */
     for (size_t k = 0; k < pick->n; k++) {
         if (hidden[k])
@@ -287,6 +290,7 @@ static void rows_line(plim_page *p, const plim_pick *pick, const rows_grid *g,
 
 plim_status plim_rows_text(plim_page *p, const plim_rows *r, uint32_t indent, plim_err *err)
 {
+    plim_assert(indent < p->width);
     plim_pick pick;
     rows_grid g = {0};
     bool hidden[PLIM_COLUMNS_MAX];

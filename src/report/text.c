@@ -9,6 +9,7 @@ typedef struct text {
 
 static void set_paint(text *t, plim_paint paint)
 {
+    plim_assert((unsigned)paint < PLIM_PAINT_COUNT);
     if (t->painted != paint)
         plim_page_paint(t->p, t->painted = paint);
 }
@@ -74,6 +75,7 @@ static void flow_room(flow *f, uint32_t wide)
  * line holds. */
 static plim_str first_words(const flow *f, plim_str s)
 {
+    plim_assert(f->column <= f->width);
     plim_str fits = plim_page_fit(s, f->width - f->column);
     size_t n = fits.n;
     if (n == s.n || s.p[n] == ' ')
@@ -110,6 +112,7 @@ static void flow_end(flow *f)
 /* Pieces that are glued together stay in one line. */
 static const plim_piece *end_of_group(const plim_piece *piece, uint32_t *wide)
 {
+    plim_assert(piece);
     *wide = 0;
     do {
         *wide += plim_text_width(piece->text);
@@ -145,6 +148,7 @@ static void write_line(text *t, const plim_block *b)
 
 static void write_code(text *t, const plim_block *b)
 {
+    plim_assert(b->pieces);
     uint32_t room = t->p->width - PLIM_MIN(t->p->width, b->indent);
     plim_buf_repeat(&t->p->buf, " ", b->indent);
     plim_buf_add(&t->p->buf, plim_page_cut(t->p, b->pieces->text, room, false));
@@ -169,6 +173,7 @@ static void write_words(flow *f, plim_str s)
 
 static void write_paragraph(text *t, const plim_block *b)
 {
+    plim_assert(b->pieces);
     flow f = flow_open(t->p, b->gap, b->indent);
     write_words(&f, b->pieces->text);
     flow_end(&f);
@@ -200,6 +205,7 @@ static void measure_facts(const text *t, const plim_block *b, uint32_t *name, ui
 static void write_fact(text *t, const plim_block *b, const plim_fact *f, uint32_t name,
                        uint32_t value)
 {
+    plim_assert(name >= 2);
     const plim_facts_style *s = &b->facts_style;
     const uint32_t before = s->indent + name, width = t->p->width;
     const bool room = before + value + 2 + plim_text_width(f->note) <= width;
