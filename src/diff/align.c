@@ -91,6 +91,7 @@ typedef struct search {
 
 static bool is_alike(const aligner *w, int64_t i, int64_t k)
 {
+    plim_assert(i >= 0 && i < w->a->n && k >= 0 && k < w->b->n);
     return plim_request_alike(&w->a->at[i], &w->b->at[k], w->how);
 }
 
@@ -157,6 +158,7 @@ static place place_at(const part *p, int64_t i, int64_t d)
 {
     i = PLIM_MAX(PLIM_MIN(i, p->a1), p->a0);
     i = PLIM_MAX(PLIM_MIN(i, p->b1 + d), p->b0 + d);
+    plim_assert(i >= p->a0 && i <= p->a1 && i - d >= p->b0 && i - d <= p->b1);
     return (place){i, i - d};
 }
 
@@ -188,6 +190,7 @@ static place find_furthest(const part *p, const search *f, const search *r)
  * of which neither the first nor the last ones are alike. */
 static place find_middle(const aligner *w, const part *p)
 {
+    plim_assert(p->a0 < p->a1 && p->b0 < p->b1);
     const int64_t begin = p->a0 - p->b0, end = p->a1 - p->b1;
     const bool odd = ((begin - end) & 1) != 0;
     int64_t *zero = w->forward + w->b->n + 1, *other = w->backward + w->b->n + 1, met;
@@ -209,6 +212,7 @@ static place find_middle(const aligner *w, const part *p)
 /* Makes partners of the requests that are alike at both ends of the part. */
 static void trim_part(const aligner *w, part *p, uint32_t *partner)
 {
+    plim_assert(p->a0 <= p->a1 && p->b0 <= p->b1);
     while (p->a0 < p->a1 && p->b0 < p->b1 && is_alike(w, p->a0, p->b0))
         partner[p->a0++] = (uint32_t)p->b0++;
     while (p->a0 < p->a1 && p->b0 < p->b1 && is_alike(w, p->a1 - 1, p->b1 - 1))
@@ -245,6 +249,7 @@ static bool align_parts(const aligner *w, uint32_t *partner, plim_arena *scratch
         if (p.a0 >= p.a1 || p.b0 >= p.b1)
             continue;
         place m = find_middle(w, &p);
+        plim_assert(m.a - p.a0 + m.b - p.b0 > 0 && p.a1 - m.a + p.b1 - m.b > 0);
         list.at[list.n++] = (part){m.a, p.a1, m.b, p.b1};
         if (!PLIM_PUSH_ROOM(scratch, list.at, list.n, list.cap))
             return false;

@@ -152,6 +152,7 @@ static lone_size *list_lone(const plim_diff_tape *s, plim_arena *a, uint32_t *n)
 
 static uint64_t find_divisor(uint64_t a, uint64_t b)
 {
+    plim_assert(a > 0 || b > 0);
     while (b) {
         uint64_t r = a % b;
         a = b;
@@ -164,6 +165,7 @@ static uint64_t find_divisor(uint64_t a, uint64_t b)
 static uint64_t bytes_at_scale(const lone_size *a, uint32_t n_a, const lone_size *b,
                                uint32_t n_b, plim_likeness s)
 {
+    plim_assert(s.per > 0);
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < n_a; i++) {
         lone_size want = {0, 0};
@@ -213,6 +215,7 @@ static bool same_size(const plim_request *a, const plim_request *b)
 
 bool plim_diff_resized(const plim_tape_diff *d, uint32_t storage)
 {
+    plim_assert(storage < d->a.tape->n_storages);
     uint32_t other = d->a.storage[storage];
     return other != PLIM_NONE && !same_size(&d->a.requests.at[d->a.allocs[storage]],
                                             &d->b.requests.at[d->b.allocs[other]]);
@@ -273,6 +276,7 @@ static void count_requests(plim_tape_diff *d)
         paired++;
         d->n_resized += !same_size(&d->a.requests.at[i], &d->b.requests.at[k]);
     }
+    plim_assert(paired <= d->b.requests.n && d->n_resized <= paired);
     d->n_equal = paired - d->n_resized;
     d->n_only_a = d->a.requests.n - paired;
     d->n_only_b = d->b.requests.n - paired;
@@ -339,6 +343,7 @@ static plim_str find_module(plim_str name, uint32_t category)
 static const plim_storage *find_teller(const plim_tape_diff *d, const plim_diff_tape **side,
                                        uint32_t storage)
 {
+    plim_assert(storage < (*side)->tape->n_storages);
     const plim_diff_tape *teller = d->a.told || !d->b.told ? &d->a : &d->b;
     if (*side != teller && (*side)->storage[storage] != PLIM_NONE) {
         storage = (*side)->storage[storage];
@@ -373,6 +378,7 @@ plim_diff_label plim_diff_label_of(const plim_tape_diff *d, const plim_diff_tape
 
 const plim_mark *plim_diff_mark(const plim_diff_tape *side, uint32_t request)
 {
+    plim_assert(request < side->requests.n);
     const plim_tape *t = side->tape;
     uint32_t event = side->requests.at[request].event, low = 0, high = t->n_marks;
     while (low < high) { /* the last mark at or before the event */

@@ -49,6 +49,7 @@ typedef struct keeper {
 
 const char *plim_driver_way_name(plim_driver_way w)
 {
+    plim_assert((unsigned)w < PLIM_DRIVER_WAYS);
     static const char *const names[PLIM_DRIVER_WAYS] = {
         "allocated", "pool", "mapped", "array", "graph", "managed", "pinned host", "shared"};
     return names[w];
@@ -117,6 +118,7 @@ static void note_peak(keeper *k, plim_driver_use *u)
 
 static uint32_t span_of(const plim_driver_log *log, uint64_t time)
 {
+    plim_assert(log->first <= log->last);
     uint64_t all = log->last - log->first, at = PLIM_MAX(time, log->first) - log->first;
     return all ? (uint32_t)PLIM_MIN((double)at / (double)all * PLIM_DRIVER_SPANS,
                                     (double)(PLIM_DRIVER_SPANS - 1))
@@ -126,6 +128,7 @@ static uint32_t span_of(const plim_driver_log *log, uint64_t time)
 /* What is held lasts until the next change. */
 static void extend_spans(plim_driver_use *u, uint32_t to)
 {
+    plim_assert(to < PLIM_DRIVER_SPANS);
     while (u->span < to)
         u->most[++u->span] = u->held;
 }
@@ -176,6 +179,7 @@ static uint32_t new_block(keeper *k, block b)
 
 static bool drop_block(keeper *k, uint32_t i)
 {
+    plim_assert(i < k->n_blocks && k->blocks[i].kind != NO_BLOCK);
     k->blocks[i].kind = NO_BLOCK;
     if (!PLIM_PUSH_ROOM(&k->scratch, k->spare, k->n_spare, k->cap_spare))
         return false;
@@ -186,6 +190,7 @@ static bool drop_block(keeper *k, uint32_t i)
 /* A handle or a mapping goes; memory with its last owner. */
 static bool end_block(keeper *k, uint32_t i, uint64_t time)
 {
+    plim_assert(i < k->n_blocks);
     block *b = &k->blocks[i];
     if (b->kind == MAPPING) {
         uint32_t of = b->holder;

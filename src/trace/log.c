@@ -180,12 +180,14 @@ static size_t reduce_text(plim_log_reader *r, plim_str s)
             reduce_bytes(r, (plim_str){s.p + i, n});
         i += n;
     }
+    plim_assert(r->n <= ROOM && i <= s.n);
     return i;
 }
 
 /* A figure begins at `at`: counts its line if none before did. */
 static void count_line(plim_log_reader *r, size_t at)
 {
+    plim_assert(!r->is_counted || r->counted <= at);
     r->out->lines +=
         !r->is_counted || memchr(r->text + r->counted, '\n', at - r->counted) != NULL;
     r->is_counted = true;
@@ -200,6 +202,7 @@ static bool ends_word(plim_str text, size_t at)
 
 static void take_figure(plim_log_reader *r, size_t at, const log_row *row)
 {
+    plim_assert(row->quantity < PLIM_COUNT(r->out->figure));
     plim_log_figure f = {0}, *to = &r->out->figure[row->quantity];
     plim_str text = {r->text, PLIM_MIN(r->n, at + REACH)};
     if (ends_word(text, at) || !read_row(text, at + strlen(row->words), row, &f))

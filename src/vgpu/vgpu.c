@@ -92,6 +92,7 @@ static plim_status open_card(plim_vgpu *d, const plim_vgpu_options *o, plim_err 
     d->context_high = plim_gpu_context_of(gpu, lib.torch, false).high;
     d->options.capacity = plim__vgpu_capacity(gpu, lib.torch);
     d->options.total = gpu->memory_bytes;
+    plim_assert(d->options.capacity <= d->options.total);
     d->world = plim_world_on(d->torch, gpu, lib);
     const plim_gpu_limits limits = plim_gpu_limits_of(d->world.cc);
     d->card = (plim_vgpu_card){.name = plim_arena_str(&d->arena, plim_str_of(gpu->name)).p,

@@ -38,6 +38,7 @@ static bool counts_grow(const line_live *at, uint32_t n, uint32_t period)
 /* As many, larger by the same number of bytes each time: x = torch.cat([x, y]). */
 static bool bytes_grow(const line_live *at, uint32_t n)
 {
+    plim_assert(n > 1);
     for (uint32_t i = 1; i < n; i++)
         if (at[i].count != at[0].count || at[i].bytes <= at[i - 1].bytes ||
             at[i].bytes - at[i - 1].bytes != at[1].bytes - at[0].bytes)
@@ -49,6 +50,7 @@ static bool bytes_grow(const line_live *at, uint32_t n)
  * tensors in each step, so some of them have to be old. */
 static bool ends_grow(const line_ends *e, uint32_t first, uint32_t n, vgpu_growth *out)
 {
+    plim_assert(n > first);
     const line_live *at = e->at + first;
     uint32_t ends = n - first, steps = ends - 1;
     for (uint32_t period = 1; period * PERIODS <= steps; period++) {
@@ -108,6 +110,7 @@ static bool open_ends(const plim_vgpu *d, plim_arena *a, tape_ends *t)
 /* All steps before this one have ended. */
 static void end_steps(const plim_vgpu *d, tape_ends *t, int32_t step)
 {
+    plim_assert(t->first <= t->end);
     for (; t->step < step; t->step++)
         for (uint32_t i = 0; t->step >= t->first && t->step < t->end && i < d->n_lines; i++)
             t->lines[i].at[t->step - t->first] = t->lines[i].now;
@@ -122,6 +125,7 @@ static void follow_event(const plim_vgpu *d, tape_ends *t, plim_event e)
     line_live *now = &t->lines[d->origin[e.id].line].now;
     uint64_t bytes = round_up(plim_storage_bytes(&d->tape.storages[e.id], d->bound));
     bool fresh = e.kind == PLIM_EVENT_ALLOC;
+    plim_assert(e.kind == PLIM_EVENT_ALLOC || now->count > 0);
     now->count += fresh ? 1 : UINT64_MAX; /* less one */
     now->bytes += fresh ? bytes : 0 - bytes;
     t->birth[e.id] = fresh ? t->step : INT32_MAX;
@@ -163,6 +167,7 @@ static int compare_survivors(const void *x, const void *y)
 /* Survivors of one line and size: as many as each step has left at least are kept. */
 static void keep_group(tape_ends *t, const survivor *s, uint32_t n)
 {
+    plim_assert(n > 0);
     uint32_t least = n;
     for (int32_t step = t->first + 1; step < t->end; step++) {
         uint32_t left = 0;

@@ -19,6 +19,7 @@ static plim_status take_slot(plim_vgpu *d, uint32_t *out, plim_err *err)
 
 static void give_slot(plim_vgpu *d, uint32_t i)
 {
+    plim_assert(d->slots[i].block != PLIM_NONE);
     d->slots[i] =
         (vgpu_slot){.block = PLIM_NONE, .storage = PLIM_NONE, .next_free = d->free_slot};
     d->free_slot = i;
@@ -39,6 +40,7 @@ plim_status plim__vgpu_serve(plim_vgpu *d, const plim_storage *what, uint16_t st
 {
     uint32_t block, i = PLIM_NONE, line = plim__vgpu_line(d, tag ? tag->line : NULL);
     uint64_t bytes = plim_storage_bytes(what, d->bound);
+    plim_assert(bytes > 0);
     const char *op = tag && tag->op ? plim__vgpu_word(d, tag->op) : "";
     *out = PLIM_VGPU_NONE;
     d->line_now = line;
@@ -92,6 +94,7 @@ plim_status plim__vgpu_take_back(plim_vgpu *d, uint32_t i, plim_err *err)
     d->op_now = s->op;
     PLIM_TRY(plim_alloc_free(d->h, s->block, err));
     plim__vgpu_tape_free(d, s->storage);
+    plim_assert(d->requested >= s->bytes);
     d->requested -= s->bytes;
     give_slot(d, i);
     plim__vgpu_count(d, false, PLIM_NONE);
@@ -264,6 +267,7 @@ void plim_vgpu_mem_info(plim_vgpu *d, uint64_t *free_bytes, uint64_t *total)
     plim_alloc_stats s;
     pthread_mutex_lock(&d->lock);
     plim_alloc_get_stats(d->h, &s);
+    plim_assert(s.reserved_bytes.current <= d->options.capacity);
     *free_bytes = d->options.capacity - s.reserved_bytes.current;
     *total = d->card.total;
     pthread_mutex_unlock(&d->lock);

@@ -39,6 +39,7 @@ uint32_t plim__vgpu_line(plim_vgpu *d, const char *z)
 
 const char *plim__vgpu_line_text(const plim_vgpu *d, uint32_t line)
 {
+    plim_assert(line == PLIM_NONE || line < d->n_lines);
     return line == PLIM_NONE ? "" : d->lines[line].text;
 }
 
@@ -85,6 +86,7 @@ void plim__vgpu_tape_event(plim_vgpu *d, plim_event e)
 
 plim_category plim__vgpu_category(const plim_vgpu *d, const plim_vgpu_tag *tag)
 {
+    plim_assert(d->at.phase < PLIM_PHASE_COUNT);
     static const plim_category usual[PLIM_PHASE_COUNT] = {
         [PLIM_PHASE_LOAD] = PLIM_CAT_INPUT,
         [PLIM_PHASE_INPUTS] = PLIM_CAT_INPUT,
@@ -116,6 +118,7 @@ uint32_t plim__vgpu_tape_alloc(plim_vgpu *d, const plim_storage *like, uint16_t 
         return PLIM_NONE;
     }
     d->tape.events[d->tape.n_events - 1].stream = stream;
+    plim_assert(id == d->n_origins);
     const char *module = tag && tag->module ? plim__vgpu_word(d, tag->module) : d->at.op.p;
     d->origin[d->n_origins++] = (vgpu_origin){
         .line = line, .module = module ? module : "", .op = s.role ? s.role : ""};
@@ -188,6 +191,7 @@ void plim__vgpu_count(plim_vgpu *d, bool request, uint32_t line)
 
 void plim__vgpu_attempt_failed(plim_vgpu *d, uint32_t line, uint64_t bytes)
 {
+    plim_assert(d->oom_text);
     vgpu_attempt *failed = &d->now;
     failed->oom_text = plim__vgpu_word(d, d->oom_text);
     failed->oom_line = plim__vgpu_line_text(d, line);
