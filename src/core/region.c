@@ -191,9 +191,9 @@ static plim_status add_segments(plim_arena *a, const plim_graph *g, const span *
     uint32_t each = n / (uint32_t)segments;
     plim_assert(each > 0 && each * (uint32_t)segments <= n);
     for (uint32_t i = 0; i + 1 < (uint32_t)segments; i++)
-    if (!add_region(a, out, &cap, calls[i * each].first, calls[(i + 1) * each - 1].last,
-                    PLIM_NONE))
-        return plim_oom(err);
+        if (!add_region(a, out, &cap, calls[i * each].first, calls[(i + 1) * each - 1].last,
+                        PLIM_NONE))
+            return plim_oom(err);
     return PLIM_OK;
 }
 
