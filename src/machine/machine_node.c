@@ -129,7 +129,6 @@ void plim_m_hold(plim_machine *m, plim_gnode *n, plim_t t)
 {
     if (!n || !t || m->st)
         return;
-    plim_assert(!((m_gnode *)n)->held);
     ((m_gnode *)n)->held = plim__tensor_new(m, plim_m_meta(m, t), m_t(m, t)->storage);
     becomes_activation(m, t);
 }
