@@ -136,10 +136,11 @@ static void add_notes(plim_page *p, const plim_live_view *v)
         if (d->unified)
             plim_paragraph_apart(
                 p, PLIM_PAINT_DIM,
-                plim_page_format(p,
-                                 "GPU %s: unified memory, shared with the machine; free is what "
-                                 "all programs together can still take.",
-                                 id));
+                plim_page_format(
+                    p,
+                    "GPU %s: unified memory, shared with the machine; free is what "
+                    "all programs together can still take.",
+                    id));
     }
     for (uint32_t i = 0; i < v->n_notes; i++)
         plim_paragraph_apart(p, PLIM_PAINT_DIM, plim_page_format(p, "Note: %s.", v->notes[i]));

@@ -197,7 +197,7 @@ static plim_rows activation_rows(plim_page *p, const plim_layers *l)
 static bool has_inplace_rows(const plim_rows *r)
 {
     const layer_row *rows = r->items;
-    for (uint64_t i = 0; i < r->n; i++)
+    for (uint64_t i = 0; rows && i < r->n; i++)
         if (rows[i].of.inplace)
             return true;
     return false;

@@ -369,7 +369,8 @@ static void test_files(void **state)
     char path[] = "plimsoll-test-XXXXXX";
     int fd = mkstemp(path);
     CHECK("a file of our own", fd >= 0);
-    CHECK("an empty file is not an error", plim_file_read(&b, path, NULL) == PLIM_OK && b.n == 0);
+    CHECK("an empty file is not an error",
+          plim_file_read(&b, path, NULL) == PLIM_OK && b.n == 0);
     plim_file_close(&b);
     CHECK("written", write(fd, "hello", 5) == 5);
     CHECK("mapped", plim_file_read(&b, path, NULL) == PLIM_OK && b.n == 5);

@@ -186,7 +186,7 @@ static void test_width(void **state)
     CHECK("a combining accent takes no room", plim_text_width(PLIM_STR("e\xcc\x81")) == 1);
     CHECK("chinese is wide", plim_text_width(PLIM_STR("\xe5\xb1\x82")) == 2);
     CHECK("a byte that is not utf-8", plim_text_width(PLIM_STR("a\xff"
-                                                              "b")) == 3);
+                                                               "b")) == 3);
     CHECK("a cut sequence", plim_text_width(PLIM_STR("a\xe5\xb1")) == 3);
     CHECK("an overlong slash is two bytes", plim_text_width(PLIM_STR("\xc0\xaf")) == 2);
 }
