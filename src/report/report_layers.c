@@ -197,7 +197,7 @@ static plim_rows activation_rows(plim_page *p, const plim_layers *l)
 static bool has_inplace_rows(const plim_rows *r)
 {
     const layer_row *rows = r->items;
-    for (uint64_t i = 0; rows && i < r->n; i++)
+    for (uint64_t i = 0; i < r->n; i++)
         if (rows[i].of.inplace)
             return true;
     return false;
@@ -247,8 +247,10 @@ static plim_status layers_build(plim_page *p, const void *subject, plim_err *err
         return plim_oom(err);
     for (uint32_t i = 0; i < list->n; i++) {
         plim_rows rows = layer_rows(p, list->of[i]);
+        if (!rows.items)
+            return plim_oom(err);
         PLIM_TRY(arrange_layers(p, &rows, err));
-        if (rows.n && rows.items)
+        if (rows.n)
             memcpy(all + n, rows.items, (size_t)(rows.n * sizeof *all));
         n += rows.n;
         p->apart = i > 0;
