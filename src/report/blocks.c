@@ -48,6 +48,13 @@ const plim_block *plim_block_shown(const plim_page *p, const plim_block *b, bool
     return b;
 }
 
+const plim_block *plim_block_find(const plim_block *b, plim_block_kind kind)
+{
+    while (b && b->kind != kind)
+        b = b->next;
+    return b;
+}
+
 /* ---- lines ------------------------------------------------------------------- */
 
 void plim_line(plim_page *p, const char *gap, uint32_t indent)
@@ -190,6 +197,13 @@ void plim_value_u64(plim_page *p, const char *name, uint64_t n)
 void plim_table(plim_page *p, plim_rows rows, uint32_t indent)
 {
     add_block(p, (plim_block){.kind = PLIM_BLOCK_TABLE, .rows = rows, .indent = indent});
+}
+
+void plim_table_main(plim_page *p, plim_rows rows)
+{
+    p->apart = !p->style.quiet;
+    plim_table(p, rows, 0);
+    plim_in_quiet(p);
 }
 
 void plim_table_titled(plim_page *p, const char *title, plim_rows rows)

@@ -79,6 +79,8 @@ typedef struct plim_block {
 /* The first block from `b` on that a rendering for people shows; NULL: there is none.  *apart:
  * an empty line comes before it. */
 const plim_block *plim_block_shown(const plim_page *p, const plim_block *b, bool *apart);
+/* The first block of a kind from `b` on; NULL: there is none. */
+const plim_block *plim_block_find(const plim_block *b, plim_block_kind kind);
 
 /* ---- the block that was added last ------------------------------------------ */
 
@@ -124,6 +126,8 @@ void plim_note(plim_page *p, plim_str note);
 /* ---- figures ------------------------------------------------------------------ */
 
 void plim_table(plim_page *p, plim_rows rows, uint32_t indent);
+/* The table that style.quiet shows, without the empty line that is before it otherwise. */
+void plim_table_main(plim_page *p, plim_rows rows);
 /* A table under a heading, of the first rows of a list that is in order: as many as --top
  * says.  Nothing without rows. */
 void plim_table_titled(plim_page *p, const char *title, plim_rows rows);

@@ -1,24 +1,16 @@
 /* data.c -- writes blocks for programs: figures as JSON, a sheet as CSV, a picture as SVG. */
 #include "report/blocks.h"
 
-/* The next block of a kind, from `b` on; NULL: there is none. */
-static const plim_block *find_kind(const plim_block *b, plim_block_kind kind)
-{
-    while (b && b->kind != kind)
-        b = b->next;
-    return b;
-}
-
 plim_status plim_render_json(plim_page *p, plim_err *err)
 {
     (void)err;
-    const plim_block *b = find_kind(p->first, PLIM_BLOCK_DATA);
-    bool several = find_kind(b->next, PLIM_BLOCK_DATA) != NULL;
+    const plim_block *b = plim_block_find(p->first, PLIM_BLOCK_DATA);
+    bool several = plim_block_find(b->next, PLIM_BLOCK_DATA) != NULL;
     plim_jw w;
     plim_jw_init(&w, &p->buf);
     if (several)
         plim_jw_array(&w);
-    for (; b; b = find_kind(b->next, PLIM_BLOCK_DATA)) {
+    for (; b; b = plim_block_find(b->next, PLIM_BLOCK_DATA)) {
         plim_jw_object(&w);
         plim_jw_key(&w, "schema");
         plim_jw_cstr(&w, b->schema);
@@ -36,11 +28,11 @@ plim_status plim_render_json(plim_page *p, plim_err *err)
 
 plim_status plim_render_csv(plim_page *p, plim_err *err)
 {
-    return plim_rows_csv(p, &find_kind(p->first, PLIM_BLOCK_SHEET)->rows, err);
+    return plim_rows_csv(p, &plim_block_find(p->first, PLIM_BLOCK_SHEET)->rows, err);
 }
 
 plim_status plim_render_svg(plim_page *p, plim_err *err)
 {
-    const plim_block *b = find_kind(p->first, PLIM_BLOCK_PICTURE);
+    const plim_block *b = plim_block_find(p->first, PLIM_BLOCK_PICTURE);
     return b->draw(p, b->of, err);
 }

@@ -55,22 +55,16 @@ static const rendering renderings[] = {
 
 bool plim_rendering_at(uint32_t i, plim_rendering_info *out)
 {
+    static const rendering none = {.key = "", .doc = ""};
+    const bool there = i < PLIM_COUNT(renderings);
+    const rendering *r = there ? &renderings[i] : &none;
     const plim_rendering_info of = {.size = sizeof of,
                                     .render = (plim_render)i,
-                                    .key = i < PLIM_COUNT(renderings) ? renderings[i].key : "",
-                                    .doc = i < PLIM_COUNT(renderings) ? renderings[i].doc : "",
-                                    .with_text =
-                                        i < PLIM_COUNT(renderings) && renderings[i].with_text};
+                                    .key = r->key,
+                                    .doc = r->doc,
+                                    .with_text = r->with_text};
     plim_copy_out(out, &of, PLIM_MIN(out->size, sizeof of));
-    return i < PLIM_COUNT(renderings);
-}
-
-static bool has_kind(const plim_page *p, plim_block_kind kind)
-{
-    const plim_block *b = p->first;
-    while (b && b->kind != kind)
-        b = b->next;
-    return b != NULL;
+    return there;
 }
 
 static plim_status write_report(plim_page *p, const plim_report *report, const void *subject,
@@ -80,7 +74,7 @@ static plim_status write_report(plim_page *p, const plim_report *report, const v
     plim_note(p, p->note);
     if (p->buf.bad)
         return plim_oom(err);
-    if (as->needs && !has_kind(p, as->needs))
+    if (as->needs && !plim_block_find(p->first, as->needs))
         return plim_fail(err, PLIM_EUNSUPPORTED, 0, "'%s' has no %s rendering", report->name,
                          as->title);
     return as->write(p, err);

@@ -92,12 +92,9 @@ static plim_status cards_build(plim_page *p, const void *subject, plim_err *err)
     if (!keep_fitting(p, &r))
         return plim_oom(err);
     plim_report_model_line(p, c->model);
-    p->apart = !p->style.quiet;
-    p->has_quiet = true;
-    if (r.n) {
-        plim_table(p, r, 0);
-        plim_in_quiet(p);
-    }
+    p->has_quiet = true; /* which shows nothing if it fits on no card */
+    if (r.n)
+        plim_table_main(p, r);
     card_notes(p, c, r.n);
     return PLIM_OK;
 }

@@ -337,9 +337,7 @@ static plim_status compare_build(plim_page *p, const void *subject, plim_err *er
     plim_report_settings_line(p, list->models, list->n_models);
     plim_sheet(p, r);
     r.hidden = card ? NULL : "time_usual_ms,fits";
-    p->apart = !p->style.quiet;
-    plim_table(p, r, 0);
-    plim_in_quiet(p);
+    plim_table_main(p, r);
     compare_notes(p, card);
     plim_data(p, "plimsoll/compare/1", plim_compare_figures, data, NULL, 0);
     plim_picture(p, compare_svg, list);

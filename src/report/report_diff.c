@@ -145,9 +145,7 @@ static plim_status diff_build(plim_page *p, const void *subject, plim_err *err)
     const plim_diff *d = subject;
     side_line(p, "A  ", d->a);
     side_line(p, "B  ", d->b);
-    p->apart = !p->style.quiet;
-    plim_table(p, PLIM_FIGURE_ROWS(diff_figure, d->figures, d->n_figures), 0);
-    plim_in_quiet(p);
+    plim_table_main(p, PLIM_FIGURE_ROWS(diff_figure, d->figures, d->n_figures));
     if (d->events_known) {
         counts_line(p, d);
         peak_tables(p, d);

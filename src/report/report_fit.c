@@ -66,16 +66,10 @@ enum { FIT_ORDER_COUNT = 4 };
 static const plim_order batch_orders[FIT_ORDER_COUNT] = {FIT_ORDERS("batch")};
 static const plim_order seq_orders[FIT_ORDER_COUNT] = {FIT_ORDERS("seq")};
 
-/* A sentence with this word in the two places of the format. */
-static const char *say_what(plim_page *p, const char *format, const char *what)
-{
-    plim_str s = plim_arena_printf(&p->arena, format, what, what);
-    return s.p ? s.p : "";
-}
-
 static void fit_notes(plim_page *p, const plim_fit *f, bool sizes)
 {
     const char *what = finds_seq(f) ? "sequence" : "batch";
+    const char *least = finds_seq(f) ? "one token" : "batch 1";
     bool beyond = false, none = false, limited = false, marketed = false, known = false,
          unknown = false;
     for (uint32_t i = 0; i < f->n_cards; i++) {
@@ -91,15 +85,17 @@ static void fit_notes(plim_page *p, const plim_fit *f, bool sizes)
         const char *what;
     } notes[] = {
         {known && sizes,
-         say_what(p,
-                  "device: reserved by the allocator plus the CUDA context, lower to upper "
-                  "bound; the %s fits with both at their upper bounds; margin: "
-                  "the card's memory less what the %s needs then",
-                  what)},
-        {none, say_what(p, "none: not even %s fits; the figures are those of %s",
-                        finds_seq(f) ? "one token" : "batch 1")},
+         plim_page_format(
+             p,
+             "device: reserved by the allocator plus the CUDA context, lower to upper "
+             "bound; the %s fits with both at their upper bounds; margin: "
+             "the card's memory less what the %s needs then",
+             what, what)},
+        {none, plim_page_format(p, "none: not even %s fits; the figures are those of %s",
+                                least, least)},
         {known && sizes,
-         say_what(p, "usual: the %s at the usual sizes, without a margin; it may fail", what)},
+         plim_page_format(p, "usual: the %s at the usual sizes, without a margin; it may fail",
+                          what)},
         {beyond, "a sequence is longer than the model was made for"},
         {limited, ">= a lower bound: limited by the search or the model, not the card"},
         {unknown, "<= an upper bound: the CUDA context size of this card is unknown"},
@@ -133,9 +129,7 @@ static plim_status fit_build(plim_page *p, const void *subject, plim_err *err)
     plim_rows r, sheet;
     PLIM_TRY(fit_rows(p, f, &r, err));
     plim_report_model_line(p, f->model);
-    p->apart = !p->style.quiet;
-    plim_table(p, r, 0);
-    plim_in_quiet(p);
+    plim_table_main(p, r);
     fit_notes(p, f, !r.only);
     plim_data(p, "plimsoll/fit/1", plim_fit_figures, f, &r, 1);
     sheet = r;
@@ -177,16 +171,16 @@ static int64_t find_knee(const plim_batches *b)
 static void say_knee(plim_page *p, const plim_batches *b)
 {
     int64_t knee = find_knee(b), last = b->batches[b->n_batches - 1]->batch;
-    plim_str s =
-        knee ? plim_arena_printf(&p->arena,
-                                 "throughput, an estimate: at least 90 %% of the highest "
-                                 "listed from batch %" PRId64 " on, give or take a doubling",
-                                 knee)
-             : plim_arena_printf(&p->arena,
-                                 "throughput, an estimate: still grows at batch %" PRId64
-                                 ", the last one listed",
-                                 last);
-    plim_paragraph(p, PLIM_PAINT_PLAIN, s.p, 0);
+    const char *says =
+        knee ? plim_page_format(p,
+                                "throughput, an estimate: at least 90 %% of the highest "
+                                "listed from batch %" PRId64 " on, give or take a doubling",
+                                knee)
+             : plim_page_format(p,
+                                "throughput, an estimate: still grows at batch %" PRId64
+                                ", the last one listed",
+                                last);
+    plim_paragraph(p, PLIM_PAINT_PLAIN, says, 0);
 }
 
 /* The smallest batch from which on every row is within 0.1 % of the line. */

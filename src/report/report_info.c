@@ -128,9 +128,7 @@ static plim_status info_build(plim_page *p, const void *subject, plim_err *err)
     PLIM_TRY(info_tensors(p, i, &own[1], err));
     info_head(p, i);
     info_facts(p, i);
-    p->apart = !p->style.quiet;
-    plim_table(p, own[0], 0);
-    plim_in_quiet(p);
+    plim_table_main(p, own[0]);
     info_tables(p, i, own[1]);
     plim_data(p, "plimsoll/info/1", plim_info_figures, i, own, PLIM_COUNT(own));
     plim_sheet(p, own[1]);

@@ -131,9 +131,7 @@ static plim_status serve_build(plim_page *p, const void *subject, plim_err *err)
     const plim_serve *s = subject;
     p->scale = s->device_high;
     serve_head(p, s);
-    p->apart = !p->style.quiet;
-    plim_table(p, serve_parts(s), 0);
-    plim_in_quiet(p);
+    plim_table_main(p, serve_parts(s));
     serve_total(p, s);
     serve_request(p, s);
     serve_answers(p, s);
@@ -185,9 +183,7 @@ static plim_status served_build(plim_page *p, const void *subject, plim_err *err
     const plim_serve_fit *f = subject;
     const plim_rows r = PLIM_FIGURE_ROWS(serve_card, f->cards, f->n_cards);
     plim_report_model_line(p, f->model);
-    p->apart = !p->style.quiet;
-    plim_table(p, r, 0);
-    plim_in_quiet(p);
+    plim_table_main(p, r);
     served_notes(p, f);
     plim_data(p, "plimsoll/serve-fit/1", plim_serve_fit_figures, f, NULL, 0);
     plim_sheet(p, r);
