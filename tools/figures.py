@@ -285,16 +285,19 @@ def python_type(f):
     plain = {"SHAPE": "Tuple[int, ...]", "SHAPE_AGAIN": "Tuple[int, ...]", "TEXTS": "List[str]",
              "PAIRS": "Dict[str, str]", "SERIES": "List[Optional[int]]", "SETTINGS": "Dict[str, Any]"}.get(f.what)
     if f.what in LISTS and f.of:
-        plain = f"List[{OBJECTS[f.of].python}]"
+        plain = f"List[{class_name(OBJECTS[f.of])}]"
     elif f.of:
-        plain = OBJECTS[f.of].python
+        plain = class_name(OBJECTS[f.of])
     plain = plain or KINDS[f.kind][1]
     return f"Optional[{plain}]" if f.optional else plain
 
 
+def class_name(o):
+    return o.python + "Report" * bool(o.schema)
+
+
 def python_class(o):
-    name = o.python + "Report" * bool(o.schema)
-    yield f"class {name}(Record):\n"
+    yield f"class {class_name(o)}(Record):\n"
     yield f'    """{o.doc[0].upper() + o.doc[1:]}."""\n\n'
     if o.schema:
         yield "    schema: str\n"

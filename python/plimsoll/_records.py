@@ -1565,7 +1565,7 @@ class MachineReport(Record):
     schema: str
     fullest: int
     """the card that ran out of memory, else the one that reserved the most (index)"""
-    cards: List[Run]
+    cards: List[RunReport]
     """the run of each, with its number as 'device'"""
 
 
