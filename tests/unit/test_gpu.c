@@ -35,6 +35,12 @@ static void test_names(void **state)
         {"a100-40g", "NVIDIA A100 SXM4 40GB"},
         {"h100", "NVIDIA H100 SXM5 80GB"},
         {"NVIDIA H100 80GB HBM3", "NVIDIA H100 SXM5 80GB"}, /* its name in the driver */
+        {"NVIDIA GH200 480GB", "NVIDIA GH200 96GB"},        /* it names the CPU's memory */
+        {"Tesla V100-SXM3-32GB", "NVIDIA V100 SXM2 32GB"},
+        {"A100-SXM-80GB", "NVIDIA A100 SXM4 80GB"},
+        {"NVIDIA B300 SXM6 AC", "NVIDIA B300 SXM"},
+        {"AMD Instinct MI250X/MI250", "AMD Instinct MI250X (per GCD of 2)"},
+        {"AMD Instinct MI250", "AMD Instinct MI250 (per GCD of 2)"},
         {"h100-pcie", "NVIDIA H100 PCIe 80GB"},
         {"h200", "NVIDIA H200 SXM 141GB"},
         {"b200", "NVIDIA B200 SXM"},
