@@ -1740,8 +1740,8 @@ PLIM_API plim_status plim_oom_print(const plim_oom_message *m, plim_render r,
                                     const plim_style *st, plim_put put, void *ud,
                                     plim_err *err);
 
-/* Prints a registry.  `filter` selects the rows whose text contains it, ignoring case; NULL:
- * all.  Errors as above; also PLIM_EUSAGE: there is no such registry. */
+/* Prints a registry.  `filter` selects the rows whose text contains it, ignoring case, and the
+ * card whose name it is for the setting "gpu" ("Tesla V100-SXM2-16GB"); NULL: all.  Errors as above; also PLIM_EUSAGE: there is no such registry. */
 PLIM_API plim_status plim_registry_print(plim_registry r, const char *filter, plim_render how,
                                          const plim_style *st, plim_put put, void *ud,
                                          plim_err *err);

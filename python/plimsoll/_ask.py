@@ -61,7 +61,8 @@ def estimate(model: Any, *example_inputs: Any, batch: Optional[int] = None, opti
     `model` is the name of a built-in model, the id of one in the cache of the Hugging Face hub, a
     path, the bytes of a file, a config of transformers, a Model that is open already, or an
     nn.Module, which is exported as it is called with the example inputs: its mode (train or eval),
-    its checkpoints and their batch are then those of the run, where nothing else is given.
+    its checkpoints, their batch and the version of PyTorch are then those of the run, where nothing
+    else is given.
     `optimizer` is as in "sgd,momentum=0.9", or an optimizer of torch.optim as it was made; `gpu`
     is a name or an alias such as "t4".
 

@@ -25,7 +25,8 @@ class Model:
         inputs, and for this batch if its code does not allow any other.  `name` is the name of what has none in
         messages and answers."""
         self.settings: Dict[str, Any] = {}
-        """What the model itself says about its run: the mode of a module, its checkpoints, the batch of its inputs.
+        """What the model itself says about its run: the mode of a module, its checkpoints, the batch of its inputs, the
+        version of the PyTorch that made it.
         Settings that are given take precedence."""
         self._bytes = b""  # of a file in memory: the library reads them as long as it is open
         if isinstance(model, os.PathLike):
@@ -46,7 +47,8 @@ class Model:
         export = importlib.import_module("._export", __package__)  # which imports PyTorch
         exported = export.export_module(module, args, kwargs, batch=batch)
         self._bytes = exported.data
-        self.settings = {"mode": "train" if module.training else "infer", **exported.settings}
+        self.settings = {"mode": "train" if module.training else "infer", "torch": release(sys.modules["torch"]),
+                         **exported.settings}
 
     @property
     def pointer(self) -> Any:
@@ -74,6 +76,11 @@ def open_model(model: Any, example_inputs: Sequence[Any] = (), example_kwargs: O
     if isinstance(model, Model):
         return model
     return Model(model, *example_inputs, example_kwargs=example_kwargs, batch=batch)
+
+
+def release(torch: Any) -> str:
+    """The version of PyTorch as the setting `torch` has it: "2.13" of 2.13.0+cu130."""
+    return ".".join(torch.__version__.split(".")[:2])
 
 
 def _is_module(model: Any) -> bool:

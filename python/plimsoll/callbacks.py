@@ -81,15 +81,13 @@ def lightning_settings(trainer: Any) -> Dict[str, Any]:
 
 
 def machine_settings(torch: Any, device: Any) -> Dict[str, Any]:
-    """The version of PyTorch, and the card that the model is on; what the library does not know is left to it."""
-    from ._ask import gpus, profiles
+    """The version of PyTorch, and the card that the model is on, if the library knows it."""
+    from ._ask import gpus
+    from ._models import release
 
-    version = ".".join(torch.__version__.split(".")[:2])
-    settings = {"torch": version} if version in {row["name"] for row in profiles().to_dict()["profiles"]} else {}
-    if device.type == "cuda":
-        name = torch.cuda.get_device_name(device)
-        if name in {row["name"] for row in gpus().to_dict()["gpus"]}:
-            settings["gpu"] = name
+    settings = {"torch": release(torch)}
+    if device.type == "cuda" and gpus(torch.cuda.get_device_name(device)):
+        settings["gpu"] = torch.cuda.get_device_name(device)
     return settings
 
 

@@ -1,4 +1,5 @@
 /* report_registry.c -- reports of the lists of what plimsoll knows. */
+#include "gpu/gpu.h"
 #include "report/blocks.h"
 #include "report/figures.h"
 
@@ -52,10 +53,13 @@ static bool entry_matches(const plim_entry *e, const char *filter)
     return registry_matches(texts, PLIM_COUNT(texts), filter);
 }
 
-static bool gpu_matches(const plim_gpu_info *g, const char *filter)
+/* `called`: the card that the filter is a name of, as a driver gives it ("Tesla V100-SXM2-16GB");
+ * NULL: of none. */
+static bool gpu_matches(const plim_gpu_info *g, const char *filter, const plim_gpu *called)
 {
     const char *const texts[] = {g->name, g->aliases, g->vendor, g->klass, g->arch};
-    return registry_matches(texts, PLIM_COUNT(texts), filter);
+    return registry_matches(texts, PLIM_COUNT(texts), filter) ||
+           (called && !strcmp(g->name, called->name));
 }
 
 /* The rows that match the filter, copied to the page. */
@@ -67,9 +71,12 @@ static plim_rows registry_rows(plim_page *p, const registry_ask *ask)
     char *items = plim_arena_new(&p->arena, count, size);
     plim_entry e = PLIM_ENTRY_INIT;
     plim_gpu_info g = PLIM_GPU_INFO_INIT;
+    const plim_gpu *called = NULL;
     p->buf.bad |= !items;
+    if (cards && ask->filter)
+        plim_gpu_find(plim_str_of(ask->filter), &called, NULL);
     for (uint32_t i = 0; items && i < count; i++)
-        if (cards ? plim_gpu_info_at(i, &g) && gpu_matches(&g, ask->filter)
+        if (cards ? plim_gpu_info_at(i, &g) && gpu_matches(&g, ask->filter, called)
                   : plim_registry_at(ask->reg, i, &e) && entry_matches(&e, ask->filter))
             memcpy(items + n++ * size, cards ? (void *)&g : (void *)&e, (size_t)size);
     plim_rows rows = registry_lists[ask->reg].rows;

@@ -57,6 +57,17 @@ class Trainings(unittest.TestCase):
         self.assertIn("nothing is measured: the model is on 'cpu'", said["lines"][-1])
         self.check_predicted(said)
 
+    def test_machine(self):
+        """The release of PyTorch, and a card by the name that its driver gives."""
+        def of(card, kind="cuda"):
+            made = SimpleNamespace(__version__="2.11.0+cu130", cuda=SimpleNamespace(get_device_name=lambda device: card))
+            return callbacks.machine_settings(made, SimpleNamespace(type=kind))
+
+        self.assertEqual(of("NVIDIA H100 80GB HBM3"), {"torch": "2.11", "gpu": "NVIDIA H100 80GB HBM3"})
+        self.assertEqual(of("NVIDIA of 2040"), {"torch": "2.11"})
+        self.assertEqual(of("", kind="cpu"), {"torch": "2.11"})
+        self.assertEqual(plimsoll.estimate("resnet18", **of("NVIDIA H100 80GB HBM3")).fit.gpu, "NVIDIA H100 SXM5 80GB")
+
     @unittest.skipUnless(importlib.util.find_spec("transformers"), "this Python has no transformers")
     def test_trainer(self):
         e, layers = 128, 2

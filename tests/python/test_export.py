@@ -41,13 +41,12 @@ def cpu_build():
 class Runs(unittest.TestCase):
     def test_bytes(self):
         """Exported with a batch of 1 or 2, asked for the batch of the run."""
-        version = ".".join(torch.__version__.split(".")[:2])
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             for i, (name, ran) in enumerate(zip(nets.NETS, pool.map(run_of, nets.NETS))):
                 with self.subTest(name):
                     module, args, kwargs = nets.NETS[name](1 + i % 2)
                     told = plimsoll.estimate(module.train(), *args, example_kwargs=kwargs, batch=nets.BATCH, gpu=CARD,
-                                             optimizer="adamw", torch=version, loop="typical").to_dict()
+                                             optimizer="adamw", loop="typical").to_dict()
                     self.assertEqual([told["memory"][k] for k in FIGURES], ran)
                     self.assertEqual(told["certainty"]["unknown_ops"], [])
 
@@ -99,6 +98,13 @@ class Exports(unittest.TestCase):
     def test_batch(self):
         exported = export_module(*nets.pictures(1))
         self.assertEqual((exported.batch, exported.dynamic, exported.settings["batch"]), (1, True, "1"))
+
+    def test_version(self):
+        """Simulated is the PyTorch that made the module, unless another is asked for."""
+        module, args, kwargs = nets.pictures(1)
+        model = plimsoll.Model(module, *args, example_kwargs=kwargs)
+        self.assertEqual(plimsoll.estimate(model).settings["torch"], ".".join(torch.__version__.split(".")[:2]))
+        self.assertEqual(plimsoll.estimate(model, torch="2.5").settings["torch"], "2.5")
 
     def test_fixed_batch(self):
         exported = export_module(Fixed(3, 3), (torch.zeros(2, 3),), batch=5)
