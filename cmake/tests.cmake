@@ -285,6 +285,9 @@ if(TARGET plimsoll)
     add_test(NAME golden.gpu
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/gpu/compare.py
                      --program $<TARGET_FILE:plimsoll> --check)
+    add_test(NAME golden.gpu_snapshots
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/gpu/snapshots.py
+                     $<TARGET_FILE:plimsoll>)
     add_test(NAME golden.driver
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/driver/driver.py
                      ${CMAKE_SOURCE_DIR}/tests/golden/driver/h100-580.159.04.txt)

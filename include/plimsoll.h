@@ -1228,8 +1228,14 @@ typedef struct plim_recorded {
     uint32_t device; /* the GPU that is read (index) */
     uint32_t devices; /* how many the file has (GPUs) */
     const char *alloc_conf; /* settings of the recorded allocator; empty: none, or not known */
+    /* the version whose allocator the recorded one is compared with: the setting, else the
+     * newest that agrees, else the newest */
+    const char *torch;
     bool as_recorded; /* no setting asks for anything else than what was recorded */
     bool from_start; /* nothing was reserved before the first action */
+    /* the counters are those of the recorded allocator, with what it had before; else of
+     * one that began empty */
+    bool counters_recorded;
     uint64_t before_blocks; /* in use before the first action; only if before_known */
     uint64_t before_bytes; /* in use before the first action, as far as known */
     uint32_t gaps; /* that contradict earlier ones: some are missing (actions) */

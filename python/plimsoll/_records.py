@@ -1781,10 +1781,15 @@ class Recorded(Record):
     """how many the file has (GPUs)"""
     alloc_conf: str
     """settings of the recorded allocator; empty: none, or not known"""
+    torch: str
+    """the version whose allocator the recorded one is compared with: the setting, else the newest that agrees,
+    else the newest"""
     as_recorded: bool
     """no setting asks for anything else than what was recorded"""
     from_start: bool
     """nothing was reserved before the first action"""
+    counters_recorded: bool
+    """the counters are those of the recorded allocator, with what it had before; else of one that began empty"""
     before_blocks: Optional[int]
     """in use before the first action; None unless the file names all that was in use before"""
     before_bytes: int

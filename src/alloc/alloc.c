@@ -13,6 +13,22 @@ plim_status plim_alloc_new(plim_arena *a, const plim_alloc_options *o, plim_allo
     return ops->create(a, o, out, err);
 }
 
+plim_status plim_alloc_restore(plim_alloc *h, plim_alloc_block *blocks, uint32_t n,
+                               plim_err *err)
+{
+    if (!h->ops->restore)
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                         "the allocator '%s' cannot begin with memory that it has not served",
+                         h->ops->name);
+    return h->ops->restore(h, blocks, n, err);
+}
+
+uint64_t plim_alloc_block_bytes(const plim_alloc *h, uint64_t bytes, uint64_t room)
+{
+    bool fits = h->ops->block_bytes && bytes && bytes < PLIM_ALLOC_MAX;
+    return fits ? h->ops->block_bytes(h, bytes, room) : UINT64_MAX;
+}
+
 plim_status plim_alloc_malloc(plim_alloc *h, uint64_t bytes, uint16_t stream, uint32_t *block,
                               plim_err *err)
 {
@@ -58,28 +74,41 @@ plim_status plim_alloc_empty_cache(plim_alloc *h, plim_err *err)
     return h->ops->empty_cache ? h->ops->empty_cache(h, err) : PLIM_OK;
 }
 
+bool plim_alloc_give_back(plim_alloc *h, uint64_t addr, uint64_t bytes, uint16_t stream)
+{
+    return h->ops->give_back && h->ops->give_back(h, addr, bytes, stream);
+}
+
 /* ---- statistics ---------------------------------------------------------- */
 
 /* Applies DO to every plim_stat of plim_alloc_stats. */
-#define EACH_STAT(s, DO)                                                                      \
-    DO((s)->allocation)                                                                       \
-    DO((s)->segment)                                                                          \
-    DO((s)->active)                                                                           \
-    DO((s)->inactive_split)                                                                   \
-    DO((s)->requested_bytes)                                                                  \
-    DO((s)->allocated_bytes)                                                                  \
-    DO((s)->active_bytes)                                                                     \
-    DO((s)->reserved_bytes)                                                                   \
-    DO((s)->inactive_split_bytes)                                                             \
-    DO((s)->oversize_allocations)                                                             \
-    DO((s)->oversize_segments)
+#define EACH_STAT(DO)                                                                         \
+    DO(allocation)                                                                            \
+    DO(segment)                                                                               \
+    DO(active)                                                                                \
+    DO(inactive_split)                                                                        \
+    DO(requested_bytes)                                                                       \
+    DO(allocated_bytes)                                                                       \
+    DO(active_bytes)                                                                          \
+    DO(reserved_bytes)                                                                        \
+    DO(inactive_split_bytes)                                                                  \
+    DO(oversize_allocations)                                                                  \
+    DO(oversize_segments)
+
+static void move_stat(plim_stat *sum, const plim_stat *was, const plim_stat *is)
+{
+    sum->current += is->current - was->current;
+    sum->allocated += is->allocated - was->allocated;
+    sum->freed += is->freed - was->freed;
+    sum->peak = PLIM_MAX(sum->peak, sum->current);
+}
 
 void plim_alloc_reset_peak(plim_alloc *h)
 {
-#define RESET(stat) (stat).peak = (stat).current;
-    EACH_STAT(&h->stats, RESET)
-    for (int i = 0; i < PLIM_POOLS; i++) {
-        EACH_STAT(&h->pool[i], RESET)
+    plim_alloc_stats *all[] = {&h->stats, &h->pool[0], &h->pool[1]};
+#define RESET(stat) all[i]->stat.peak = all[i]->stat.current;
+    for (size_t i = 0; i < PLIM_COUNT(all); i++) {
+        EACH_STAT(RESET)
     }
 #undef RESET
 }
@@ -87,9 +116,24 @@ void plim_alloc_reset_peak(plim_alloc *h)
 static void get_stats(const plim_alloc_stats *s, plim_alloc_stats *out)
 {
     *out = *s;
-#define FREED(stat) (stat).freed = (stat).allocated - (stat).current;
-    EACH_STAT(out, FREED)
+#define FREED(stat) out->stat.freed = out->stat.allocated - out->stat.current;
+    EACH_STAT(FREED)
 #undef FREED
+}
+
+void plim_alloc_sum_stats(plim_alloc_stats *sum, const plim_alloc_stats *was,
+                          const plim_alloc_stats *is)
+{
+#define MOVE(s) move_stat(&sum->s, &was->s, &is->s);
+    EACH_STAT(MOVE)
+#undef MOVE
+#define MOVE(n) sum->n += is->n - was->n;
+    MOVE(num_alloc_retries)
+    MOVE(num_ooms)
+    MOVE(num_sync_all_streams)
+    MOVE(num_device_alloc)
+    MOVE(num_device_free)
+#undef MOVE
 }
 
 plim_rooms plim_alloc_rooms(const plim_alloc *h)

@@ -72,6 +72,18 @@ typedef struct plim_alloc plim_alloc;
 plim_status plim_alloc_new(plim_arena *a, const plim_alloc_options *o, plim_alloc **out,
                            plim_err *err);
 
+/* Gives an allocator that has served nothing the memory of a program that runs: blocks as
+ * plim_alloc_blocks has them, but segment by segment, of expandable ones with the unmapped address
+ * space.  Each block in use gets its handle; one that is pending is as if allocated.  Streams that
+ * may have used it, the age of what is free and the order in which all was made are not known.
+ * PLIM_EUNSUPPORTED: the allocator cannot begin with what it has not served. */
+plim_status plim_alloc_restore(plim_alloc *h, plim_alloc_block *blocks, uint32_t n,
+                               plim_err *err);
+
+/* The bytes of the block that a request would get of a free one of `room` bytes in a segment of
+ * its own pool; UINT64_MAX: it does not fit. */
+uint64_t plim_alloc_block_bytes(const plim_alloc *h, uint64_t bytes, uint64_t room);
+
 /* The calls of a program, in order.  A block handle is valid until the block is freed; handles
  * are reused.  PLIM_ENOMEM: the arena is full, the allocator must not be used any more.
  *
@@ -89,6 +101,8 @@ void plim_alloc_stream_done(plim_alloc *h, uint16_t stream);
  * it is held, by a graph that may be launched again, nothing of it goes back to the device. */
 plim_status plim_alloc_hold(plim_alloc *h, uint16_t stream, bool held, plim_err *err);
 plim_status plim_alloc_empty_cache(plim_alloc *h, plim_err *err);
+/* Gives one segment back, which must be free; false: there is no such segment. */
+bool plim_alloc_give_back(plim_alloc *h, uint64_t addr, uint64_t bytes, uint16_t stream);
 void plim_alloc_reset_peak(plim_alloc *h);
 /* torch.cuda.memory._set_allocator_settings.  PLIM_EUSAGE as for plim_alloc_new; nothing has
  * changed then. */
@@ -106,6 +120,9 @@ typedef struct plim_rooms {
 plim_rooms plim_alloc_rooms(const plim_alloc *h);
 
 void plim_alloc_get_stats(const plim_alloc *h, plim_alloc_stats *out);
+/* Counters of several allocators together: of one of them they went from *was to *is. */
+void plim_alloc_sum_stats(plim_alloc_stats *sum, const plim_alloc_stats *was,
+                          const plim_alloc_stats *is);
 /* As above, for one pool: columns "small_pool" (requests up to 1 MiB) and "large_pool", which
  * have no oversize_ and num_ counters. */
 void plim_alloc_get_pool_stats(const plim_alloc *h, bool small, plim_alloc_stats *out);
@@ -156,6 +173,9 @@ typedef struct plim_allocator {
     const struct plim_allocator *least, *most;
     plim_status (*create)(plim_arena *a, const plim_alloc_options *o, plim_alloc **out,
                           plim_err *err);
+    plim_status (*restore)(plim_alloc *h, plim_alloc_block *blocks, uint32_t n,
+                           plim_err *err); /* this and the next, NULL: it cannot */
+    uint64_t (*block_bytes)(const plim_alloc *h, uint64_t bytes, uint64_t room);
     plim_status (*alloc)(plim_alloc *h, uint64_t bytes, uint16_t stream, uint32_t *block,
                          plim_err *err);
     plim_status (*release)(plim_alloc *h, uint32_t block, plim_err *err);
@@ -166,6 +186,8 @@ typedef struct plim_allocator {
     /* NULL: there are no private pools */
     plim_status (*hold)(plim_alloc *h, uint16_t stream, bool held, plim_err *err);
     plim_status (*empty_cache)(plim_alloc *h, plim_err *err); /* NULL: nothing is given back */
+    /* NULL: it never chooses among segments */
+    bool (*give_back)(plim_alloc *h, uint64_t addr, uint64_t bytes, uint16_t stream);
     uint32_t (*blocks)(const plim_alloc *h, plim_alloc_block *out, uint32_t max);
     uint64_t (*address)(const plim_alloc *h, uint32_t block);
     void (*oom_text)(const plim_alloc *h, plim_buf *out); /* NULL: as PyTorch's */

@@ -104,16 +104,6 @@ static uint32_t take_cached(caching *c, const request *r)
 
 /* ---- from the device ----------------------------------------------------- */
 
-static void count_segment(caching *c, uint32_t pool, uint64_t bytes)
-{
-    plim_assert(bytes >= MIN_BLOCK && pool < POOLS);
-    STAT_UP(c, pool, segment, 1);
-    STAT_UP(c, pool, reserved_bytes, bytes);
-    if (bytes >= c->base.conf.max_split)
-        plim_stat_up(&c->base.stats.oversize_segments, 1);
-    c->base.stats.num_device_alloc++;
-}
-
 static uint32_t cuda_malloc(caching *c, const request *r)
 {
     uint64_t addr = 0;
@@ -130,7 +120,8 @@ static uint32_t cuda_malloc(caching *c, const request *r)
         return PLIM_NONE;
     uint32_t b = plim__block_new(c, &fresh, addr);
     if (b != PLIM_NONE) {
-        count_segment(c, r->pool, r->segment);
+        plim__count_segment(c, r->pool, r->segment);
+        c->base.stats.num_device_alloc++;
         plim__tell(c, PLIM_TRACE_SEGMENT_ALLOC, addr, r->segment, r->stream);
     }
     return b;
@@ -187,42 +178,34 @@ static void serve_block(caching *c, const request *r, uint32_t b)
         STAT_DOWN(c, r->pool, inactive_split_bytes, c->blocks[b].size);
         STAT_DOWN(c, r->pool, inactive_split, 1);
     }
-    block *x = &c->blocks[b];
-    x->state = ALLOCATED;
-    x->requested = r->bytes;
-    plim_assert(x->uses == PLIM_NONE && !x->events);
-    STAT_UP(c, r->pool, allocation, 1);
-    STAT_UP(c, r->pool, allocated_bytes, x->size);
-    STAT_UP(c, r->pool, active, 1);
-    STAT_UP(c, r->pool, active_bytes, x->size);
-    STAT_UP(c, r->pool, requested_bytes, r->bytes);
-    c->base.live_requested += r->bytes;
-    if (x->size >= c->base.conf.max_split)
-        plim_stat_up(&c->base.stats.oversize_allocations, 1);
+    plim__count_block(c, b, r->bytes);
     plim__tell(c, PLIM_TRACE_ALLOC, c->nodes[b].addr, r->bytes, r->stream);
 }
 
-/* Makes room for the stream; false: no memory. */
-static bool stream_room(caching *c, uint16_t number)
+static request request_of(const plim_alloc *h, uint64_t bytes, uint16_t number)
 {
-    while (c->n_streams <= number) {
-        if (!PLIM_PUSH_ROOM(c->base.arena, c->streams, c->n_streams, c->cap_streams))
-            return false;
-        c->streams[c->n_streams++] = (stream){.head = PLIM_NONE, .tail = PLIM_NONE};
-    }
-    return true;
+    request r = {.bytes = bytes, .size = round_size(&h->conf, bytes), .stream = number};
+    r.pool = r.size <= SMALL_MAX ? SMALL : LARGE;
+    return r;
+}
+
+static uint64_t caching_block_bytes(const plim_alloc *h, uint64_t bytes, uint64_t room)
+{
+    const request r = request_of(h, bytes, 0);
+    if (r.size > room)
+        return UINT64_MAX;
+    return should_split((const caching *)h, &r, room - r.size) ? r.size : room;
 }
 
 static plim_status caching_alloc(plim_alloc *h, uint64_t bytes, uint16_t number, uint32_t *out,
                                  plim_err *err)
 {
     caching *c = (caching *)h;
-    if (number >= c->n_streams && !stream_room(c, number))
+    if (number >= c->n_streams && !plim__stream_ready(c, number))
         return plim_oom(err);
     if (c->any_done)
         plim__process_events(c);
-    request r = {.bytes = bytes, .size = round_size(&h->conf, bytes), .stream = number};
-    r.pool = r.size <= SMALL_MAX ? SMALL : LARGE;
+    request r = request_of(h, bytes, number);
     if (!plim__set_ready(c, &c->streams[number].free[r.pool]))
         return plim_oom(err);
     uint32_t b = take_cached(c, &r);
@@ -276,7 +259,7 @@ static plim_status caching_record_stream(plim_alloc *h, uint32_t b, uint16_t num
     for (uint32_t l = c->blocks[b].uses; l != PLIM_NONE; l = c->links[l].next)
         if (c->links[l].value == number)
             return PLIM_OK;
-    if (!stream_room(c, number))
+    if (!plim__stream_ready(c, number))
         return plim_oom(err);
     uint32_t l = c->unused_link;
     if (l != PLIM_NONE) {
@@ -305,7 +288,7 @@ static void caching_stream_done(plim_alloc *h, uint16_t number)
 static plim_status caching_hold(plim_alloc *h, uint16_t number, bool held, plim_err *err)
 {
     caching *c = (caching *)h;
-    if (!stream_room(c, number))
+    if (!plim__stream_ready(c, number))
         return plim_oom(err);
     c->streams[number].held = held;
     return PLIM_OK;
@@ -370,12 +353,15 @@ const plim_allocator plim_allocator_caching = {
     .src = "c10/cuda/CUDACachingAllocator.cpp; docs/sources/caching-allocator.md",
     .backend = "native",
     .create = caching_create,
+    .restore = plim__caching_restore,
+    .block_bytes = caching_block_bytes,
     .alloc = caching_alloc,
     .release = caching_release,
     .record_stream = caching_record_stream,
     .stream_done = caching_stream_done,
     .hold = caching_hold,
     .empty_cache = caching_empty_cache,
+    .give_back = plim__give_back,
     .blocks = caching_blocks,
     .address = caching_address,
 };

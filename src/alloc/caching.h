@@ -142,6 +142,12 @@ uint32_t plim__block_cut_first(caching *c, uint32_t b, uint64_t size);
 /* cudaFree of a segment that consists of one free block. */
 void plim__cuda_free(caching *c, uint32_t b);
 
+bool plim__stream_ready(caching *c, uint16_t number); /* makes room for it; false: no memory */
+
+/* A segment, and a block in use, which is not yet: the counters, and the block's state. */
+void plim__count_segment(caching *c, uint32_t pool, uint64_t bytes);
+void plim__count_block(caching *c, uint32_t b, uint64_t requested);
+
 /* ---- caching_virtual.c: expandable segments -------------------------------- */
 
 /* A block of at least r->size bytes, in no set: free memory, with more pages mapped behind it
@@ -164,6 +170,14 @@ void plim__release_cached(caching *c);
 /* Releases unsplit large segments that were not used for long, when more than the threshold is
  * in use. */
 void plim__collect_garbage(caching *c);
+
+/* ---- caching_restore.c ----------------------------------------------------- */
+
+plim_status plim__caching_restore(plim_alloc *h, plim_alloc_block *blocks, uint32_t n,
+                                  plim_err *err); /* plim_alloc_restore */
+
+/* Releases one segment that is free: plim_alloc_give_back. */
+bool plim__give_back(plim_alloc *h, uint64_t addr, uint64_t bytes, uint16_t stream);
 
 /* ---- caching_free.c ---------------------------------------------------------- */
 

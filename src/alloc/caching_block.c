@@ -135,3 +135,38 @@ void plim__cuda_free(caching *c, uint32_t b)
         plim_stat_down(&s->oversize_segments, 1);
     s->num_device_free++;
 }
+
+bool plim__stream_ready(caching *c, uint16_t number)
+{
+    while (c->n_streams <= number) {
+        if (!PLIM_PUSH_ROOM(c->base.arena, c->streams, c->n_streams, c->cap_streams))
+            return false;
+        c->streams[c->n_streams++] = (stream){.head = PLIM_NONE, .tail = PLIM_NONE};
+    }
+    return true;
+}
+
+void plim__count_segment(caching *c, uint32_t pool, uint64_t bytes)
+{
+    plim_assert(bytes >= MIN_BLOCK && pool < POOLS);
+    STAT_UP(c, pool, segment, 1);
+    STAT_UP(c, pool, reserved_bytes, bytes);
+    if (bytes >= c->base.conf.max_split)
+        plim_stat_up(&c->base.stats.oversize_segments, 1);
+}
+
+void plim__count_block(caching *c, uint32_t b, uint64_t requested)
+{
+    block *x = &c->blocks[b];
+    plim_assert(x->uses == PLIM_NONE && !x->events && x->size >= requested);
+    x->state = ALLOCATED;
+    x->requested = requested;
+    STAT_UP(c, x->pool, allocation, 1);
+    STAT_UP(c, x->pool, allocated_bytes, x->size);
+    STAT_UP(c, x->pool, active, 1);
+    STAT_UP(c, x->pool, active_bytes, x->size);
+    STAT_UP(c, x->pool, requested_bytes, requested);
+    c->base.live_requested += requested;
+    if (x->size >= c->base.conf.max_split)
+        plim_stat_up(&c->base.stats.oversize_allocations, 1);
+}

@@ -106,3 +106,18 @@ void plim__collect_garbage(caching *c)
         }
     }
 }
+
+bool plim__give_back(plim_alloc *h, uint64_t addr, uint64_t bytes, uint16_t number)
+{
+    caching *c = (caching *)h;
+    for (uint32_t pool = 0; pool < POOLS && number < c->n_streams; pool++) {
+        const plim_fs *set = c->streams[number].free[pool];
+        for (uint32_t b = plim_fs_fit(c->nodes, set, bytes);
+             b != PLIM_NONE && c->blocks[b].size == bytes; b = plim_fs_next(c->nodes, set, b))
+            if (c->nodes[b].addr == addr && is_whole_segment(&c->blocks[b])) {
+                plim__cuda_free(c, b);
+                return true;
+            }
+    }
+    return false;
+}

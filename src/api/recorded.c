@@ -193,7 +193,7 @@ static plim_status fill_trace(const plim_recording *r, plim_recorded *out, plim_
 /* ---- the whole -------------------------------------------------------------------- */
 
 plim_status plim__recorded_fill(const plim_recording *r, int torch, plim_recorded *out,
-                                plim_err *err)
+                                plim_alloc_stats *stats, plim_err *err)
 {
     plim_follow f;
     plim_status st = plim_recording_follow(r, torch, &f, err);
@@ -210,7 +210,12 @@ plim_status plim__recorded_fill(const plim_recording *r, int torch, plim_recorde
                            .alloc_conf = r->conf.n ? plim__cstr(r->arena, r->conf) : ""};
     if (st || !out->alloc_conf)
         return st ? st : plim_oom(err);
+    out->torch = plim_torch_name(r->arena, torch);
+    if (!out->torch)
+        return plim_oom(err);
     out->checked = f.followed;
+    out->counters_recorded = f.agrees && !r->counters;
+    *stats = f.stats;
     out->agrees = f.agrees;
     out->addresses = f.n_checked;
     if (f.why.n && !(out->difference = plim__cstr(r->arena, f.why)))

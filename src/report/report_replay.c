@@ -232,7 +232,7 @@ static void recorded_head(plim_page *p, const plim_recorded *r)
     if (!r->as_recorded)
         plim_paragraph(p, PLIM_PAINT_PLAIN,
                        "Replayed with settings other than the recorded ones.", 0);
-    else if (!r->from_start && !(r->trace && r->trace->host))
+    else if (!r->from_start && !r->counters_recorded && !(r->trace && r->trace->host))
         plim_paragraph(p, PLIM_PAINT_PLAIN,
                        !r->before_known
                            ? "Reserved memory, splits and numbers of blocks in the table are "
@@ -251,21 +251,24 @@ static const char *say_verdict(plim_page *p, const plim_recorded *r)
                                            : "events with equal counters";
     const plim_text n = plim_fmt_count(r->addresses);
     if (r->agrees && r->trace)
-        return plim_page_format(p,
-                                "The simulated allocator agrees with the recorded one: bytes "
-                                "allocated and reserved after each event (%s).",
-                                n.s);
+        return plim_page_format(
+            p,
+            "The simulated allocator (PyTorch %s) agrees with the recorded one: bytes "
+            "allocated and reserved after each event (%s).",
+            r->torch, n.s);
     if (r->agrees)
-        return plim_page_format(p,
-                                "The simulated allocator agrees with the recorded one: "
-                                "the address of each block (%s), and all segments and "
-                                "blocks at the end.",
-                                n.s);
+        return plim_page_format(
+            p,
+            "The simulated allocator (PyTorch %s) agrees with the recorded one: "
+            "the address of each block (%s), and all segments and "
+            "blocks at the end.",
+            r->torch, n.s);
     if (r->checked)
-        return plim_page_format(p,
-                                "The simulated allocator differs from the recorded one after "
-                                "%s %s: %s.",
-                                n.s, what, r->difference);
+        return plim_page_format(
+            p,
+            "The simulated allocator (PyTorch %s) differs from the recorded one after "
+            "%s %s: %s.",
+            r->torch, n.s, what, r->difference);
     return plim_page_format(p, "Not compared with the simulated allocator: %s.",
                             r->difference);
 }

@@ -1,7 +1,7 @@
 /* follow.c -- the recorded allocator against the simulated one.
  *
- * The simulated allocator, on a device without a limit, is asked for what was recorded, in the
- * same order.  At each request it must take a new segment exactly if the recorded one did, and
+ * The simulated allocator, on a device without a limit, has what the program had when the recording
+ * began, if that is not the start (rewind.c), and is asked for what was recorded, in the same order.  At each request it must take a new segment exactly if the recorded one did, and
  * hand out the same address in it; in the end the blocks must be the same.
  *
  * What both take at the same request is the same memory, so the simulated device has it at the
@@ -31,8 +31,9 @@ typedef struct pool {
     uint32_t n_placed;       /* of theirs: the simulated device has them */
     uint16_t first_stream;   /* which is number 0 of its allocator */
     bool full;
-    bool released;     /* memory of it, in this run of releases */
-    uint64_t reserved; /* by the recorded allocator */
+    bool released;          /* memory of it, in this run of releases */
+    uint64_t reserved;      /* by the recorded allocator */
+    plim_alloc_stats stats; /* as they are counted in those of all pools */
 } pool;
 
 typedef struct follower {
@@ -41,11 +42,23 @@ typedef struct follower {
     pool *pools;
     plim_follow *out;
     plim_err *err;
+    bool in_parts; /* its settings release a part of what is free when memory is short */
+    bool
+        oldest_unknown; /* the oldest of equal free blocks is taken, and some are from before */
 } follower;
 
 static pool *pool_of(const follower *f, uint32_t action)
 {
     return &f->pools[f->r->streams[f->r->actions[action].stream].pool];
+}
+
+/* Counts what the pool did since the last time. */
+static void count_pool(const follower *f, pool *p)
+{
+    plim_alloc_stats now;
+    plim_alloc_get_stats(p->h, &now);
+    plim_alloc_sum_stats(&f->out->stats, &p->stats, &now);
+    p->stats = now;
 }
 
 /* ---- what is taken from the device --------------------------------------------- */
@@ -116,6 +129,7 @@ static plim_status follow_alloc(follower *f, uint32_t i)
                                        &block, f->err);
     if (st || p->full)
         return st ? st : plim_oom(f->err);
+    count_pool(f, p);
     st = compare_taken(f, i);
     p->theirs.n = 0;
     if (st || has_differed(f))
@@ -146,33 +160,57 @@ static plim_status follow_completed(follower *f, uint32_t i)
     if (!s || !s->live)
         return PLIM_OK;
     s->live = false;
-    return plim_alloc_free(p->h, s->value, f->err);
+    PLIM_TRY(plim_alloc_free(p->h, s->value, f->err));
+    count_pool(f, p);
+    return PLIM_OK;
+}
+
+/* Released because memory was short, by settings that release a part of what is free: which part depends
+ * on the device and on ages, so it is taken from the recording, as long as it is free here, too. */
+static plim_status follow_part(follower *f, uint32_t i)
+{
+    const plim_action *a = &f->r->actions[i];
+    pool *p = pool_of(f, i);
+    if (plim_alloc_give_back(p->h, a->addr, a->bytes, (uint16_t)(a->stream - p->first_stream)))
+        return PLIM_OK;
+    return note_difference(f,
+                           "action %" PRIu32 ": recorded is a release of %" PRIu64
+                           " bytes at 0x%" PRIx64 ", which simulated is no segment or in use",
+                           i, a->bytes, a->addr);
+}
+
+/* Releases all that is free, if `whole`, and compares what stays reserved after these actions. */
+static plim_status compare_reserved(follower *f, uint32_t first, uint32_t last, bool whole)
+{
+    for (pool *p = f->pools; p < f->pools + f->r->n_pools; p++) {
+        if (!p->released)
+            continue;
+        p->released = false;
+        if (whole)
+            PLIM_TRY(plim_alloc_empty_cache(p->h, f->err));
+        count_pool(f, p);
+        if (p->stats.reserved_bytes.current != p->reserved)
+            return note_difference(f,
+                                   "actions %" PRIu32 " to %" PRIu32
+                                   ", a release of memory: recorded are "
+                                   "%" PRIu64 " bytes that stay reserved, simulated %" PRIu64,
+                                   first, last, p->reserved, p->stats.reserved_bytes.current);
+    }
+    return PLIM_OK;
 }
 
 static plim_status follow_release(follower *f, uint32_t *i)
 {
     uint32_t first = *i;
-    plim_recording_is_empty_cache(f->r, i);
+    bool asked = plim_recording_is_empty_cache(f->r, i);
     for (uint32_t k = first; k <= *i; k++) {
         pool *p = pool_of(f, k);
         p->released = true;
         p->reserved -= PLIM_MIN(p->reserved, f->r->actions[k].bytes);
+        if (!asked && f->in_parts && !has_differed(f))
+            PLIM_TRY(follow_part(f, k));
     }
-    for (pool *p = f->pools; p < f->pools + f->r->n_pools; p++) {
-        plim_alloc_stats s;
-        if (!p->released)
-            continue;
-        p->released = false;
-        PLIM_TRY(plim_alloc_empty_cache(p->h, f->err));
-        plim_alloc_get_stats(p->h, &s);
-        if (s.reserved_bytes.current != p->reserved)
-            return note_difference(f,
-                                   "actions %" PRIu32 " to %" PRIu32
-                                   ", a release of memory: recorded are "
-                                   "%" PRIu64 " bytes that stay reserved, simulated %" PRIu64,
-                                   first, *i, p->reserved, s.reserved_bytes.current);
-    }
-    return PLIM_OK;
+    return has_differed(f) ? PLIM_OK : compare_reserved(f, first, *i, asked || !f->in_parts);
 }
 
 /* The free blocks of the pool in which memory first ran out. */
@@ -300,9 +338,9 @@ static plim_status why_not(const plim_recording *r, int torch, plim_follow *out,
         why = "the trace does not have the allocator's counters";
     else if (!r->state_known && !r->counters)
         why = "the file does not say how the allocator's segments were divided";
-    else if (r->counters && r->n_gaps)
+    else if (r->n_gaps)
         why = "some of its events are missing";
-    else if (!plim_recording_from_start(r))
+    else if (r->counters && !plim_recording_from_start(r))
         why = "the recording begins when the program has memory already";
     else if (!plim_recording_conf_known(r, torch, NULL))
         why = "the recorded settings of the allocator are not all known";
@@ -335,6 +373,14 @@ static void note_oom(const plim_recording *r, plim_follow *out)
     }
 }
 
+static bool releases_parts(const plim_recording *r, int torch)
+{
+    plim_alloc_conf conf;
+    plim_alloc_conf_init(&conf);
+    plim_alloc_conf_parse(&conf, r->conf, torch, NULL);
+    return conf.gc > 0 || conf.max_split != UINT64_MAX;
+}
+
 /* An allocator for each pool.  Until 2.4 private pools did not use expandable segments. */
 static plim_status open_pools(follower *f, int torch)
 {
@@ -359,6 +405,65 @@ static plim_status open_pools(follower *f, int torch)
     return PLIM_OK;
 }
 
+/* What a pool begins with: blocks of its streams, by their numbers in it. */
+static plim_status restore_pool(follower *f, pool *p, const plim_alloc_block *of, uint32_t n)
+{
+    plim_alloc_block *b = PLIM_NEW_N(f->a, plim_alloc_block, n);
+    if (!b)
+        return plim_oom(f->err);
+    for (uint32_t i = 0; i < n; i++) {
+        b[i] = of[i];
+        b[i].stream = (uint16_t)(b[i].stream - p->first_stream);
+        p->reserved += b[i].state == PLIM_BLOCK_UNMAPPED ? 0 : b[i].bytes;
+    }
+    PLIM_TRY(plim_alloc_restore(p->h, b, n, f->err));
+    for (uint32_t i = 0; i < n; i++) {
+        if (b[i].state != PLIM_BLOCK_ALLOCATED)
+            continue;
+        plim_id_slot *s = plim_id_at(f->a, &p->live, b[i].addr);
+        if (!s)
+            return plim_oom(f->err);
+        s->live = true;
+        s->value = b[i].block;
+    }
+    count_pool(f, p);
+    return PLIM_OK;
+}
+
+static plim_status restore_pools(follower *f, int torch)
+{
+    const plim_recording *r = f->r;
+    plim_rewound had;
+    plim_alloc **pools = PLIM_NEW_N(f->a, plim_alloc *, r->n_pools);
+    for (uint32_t i = 0; pools && i < r->n_pools; i++)
+        pools[i] = f->pools[i].h;
+    PLIM_TRY(pools ? plim_recording_rewind(r, pools, &had, f->err) : plim_oom(f->err));
+    if (had.lost) {
+        f->out->followed = false;
+        return note_difference(
+            f, "the actions do not lead to the state at the end: some are missing");
+    }
+    f->oldest_unknown = had.n && plim_alloc_rules_of(torch)->ties != PLIM_TIES_ADDRESS;
+    for (uint32_t i = 0, end; i < had.n; i = end) {
+        const uint32_t number = r->streams[had.blocks[i].stream].pool;
+        for (end = i + 1; end < had.n && r->streams[had.blocks[end].stream].pool == number;)
+            end++;
+        PLIM_TRY(restore_pool(f, &f->pools[number], had.blocks + i, end - i));
+    }
+    return PLIM_OK;
+}
+
+/* Where the simulated allocator parts from the recorded one because it does not know which of two
+ * free blocks is older, it says nothing about either. */
+static plim_status forgive_oldest(follower *f)
+{
+    f->out->followed = false;
+    return note_difference(
+        f,
+        "the recording begins when the program has memory already, and does not say which of its "
+        "free blocks of one size is the oldest, which is taken");
+}
+
 plim_status plim_recording_follow(const plim_recording *r, int torch, plim_follow *out,
                                   plim_err *err)
 {
@@ -371,14 +476,35 @@ plim_status plim_recording_follow(const plim_recording *r, int torch, plim_follo
         return st;
     if (r->counters)
         return plim_counters_follow(r, torch, out, err);
+    f.in_parts = releases_parts(r, torch);
     st = open_pools(&f, torch);
+    if (!st && !plim_recording_from_start(r))
+        st = restore_pools(&f, torch);
     for (uint32_t i = 0; i < r->n_actions && !st && !has_differed(&f); i++)
         st = follow_action(&f, &i);
     if (!st && !has_differed(&f))
         st = compare_ends(&f);
     out->agrees = !st && !has_differed(&f);
+    if (!st && !out->agrees && f.oldest_unknown)
+        st = forgive_oldest(&f);
     plim_arena_free(&a);
     return st;
+}
+
+plim_status plim_recording_guess_torch(const plim_recording *r, int *torch, plim_err *err)
+{
+    plim_follow f;
+    PLIM_TRY(plim_recording_follow(r, *torch, &f, err));
+    for (int other = *torch; !f.agrees && !r->counters;) {
+        const plim_alloc_rules *rules = plim_alloc_rules_of(other);
+        if (rules == plim_alloc_rules_of(1))
+            return PLIM_OK;
+        other = rules->since - 1;
+        PLIM_TRY(plim_recording_follow(r, other, &f, err));
+        if (f.agrees)
+            *torch = other;
+    }
+    return PLIM_OK;
 }
 
 plim_status plim_recording_guess_conf(plim_recording *r, int torch, plim_err *err)

@@ -144,6 +144,17 @@ plim_status plim_recording_tape(const plim_recording *r, bool as_recorded, plim_
  * the allocator because memory was short; *i moves to its last action. */
 bool plim_recording_is_empty_cache(const plim_recording *r, uint32_t *i);
 
+/* The memory that the program had when the recording began, for plim_alloc_restore: by stream, and
+ * so by pool. */
+typedef struct plim_rewound {
+    plim_alloc_block *blocks; /* in the recording's arena */
+    uint32_t n;
+    bool lost; /* the actions do not lead to the state at the end: there are no blocks */
+} plim_rewound;
+/* `pools`: an allocator for each pool, which says how large a block is. */
+plim_status plim_recording_rewind(const plim_recording *r, plim_alloc *const *pools,
+                                  plim_rewound *out, plim_err *err);
+
 /* The recorded allocator against the simulated one: addresses, segments and blocks, or the
  * counters if those are what the format has. */
 typedef struct plim_follow {
@@ -159,9 +170,14 @@ typedef struct plim_follow {
     uint64_t oom_reserved;               /* by the allocator, then */
     bool oom_free_known; /* the free blocks are those of the recorded allocator */
     plim_free_blocks oom_free[PLIM_POOLS];
+    plim_alloc_stats stats; /* of the simulated allocator, of all pools; not of a trace */
 } plim_follow;
 plim_status plim_recording_follow(const plim_recording *r, int torch, plim_follow *out,
                                   plim_err *err);
+
+/* The version of PyTorch, as plim_alloc_options has it, whose allocator agrees with a recording
+ * without counters: *torch if that does or none does, else the newest. */
+plim_status plim_recording_guess_torch(const plim_recording *r, int *torch, plim_err *err);
 
 /* The same for a recording with counters, once its `why` is empty: sets what is about the
  * comparison. */
