@@ -288,9 +288,6 @@ if(TARGET plimsoll)
     add_test(NAME golden.gpu_snapshots
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/gpu/snapshots.py
                      $<TARGET_FILE:plimsoll>)
-    add_test(NAME golden.driver
-             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/driver/driver.py
-                     ${CMAKE_SOURCE_DIR}/tests/golden/driver/h100-580.159.04.txt)
     # Recorded dry runs of whole models, and what is predicted for them.
     add_test(NAME golden.differential
              COMMAND ${CMAKE_COMMAND} -E env PLIMSOLL=$<TARGET_FILE:plimsoll>

@@ -74,6 +74,20 @@ typedef struct plim_vgpu_options {
 PLIM_API plim_status plim_vgpu_machine(const char *gpu, uint32_t *n, const char **card,
                                        plim_err *err);
 
+/* Where a card's driver puts memory, for whoever keeps a ledger of the card: the addresses that
+ * the simulated allocator of a device gets, too.  Of pages of 2 MiB; nothing is counted, so it
+ * is never full.  Not for several threads at once. */
+typedef struct plim_vgpu_places plim_vgpu_places;
+#define PLIM_VGPU_PLACES (1ull << 47) /* the bytes from `first` on that it has for itself */
+/* *out: the caller's, for plim_vgpu_places_close. */
+PLIM_API plim_status plim_vgpu_places_open(uint64_t first, plim_vgpu_places **out,
+                                           plim_err *err);
+/* *addr 0: no addresses are left. */
+PLIM_API plim_status plim_vgpu_places_take(plim_vgpu_places *p, uint64_t bytes, uint64_t *addr,
+                                           plim_err *err);
+PLIM_API void plim_vgpu_places_give(plim_vgpu_places *p, uint64_t addr); /* what take gave */
+PLIM_API void plim_vgpu_places_close(plim_vgpu_places *p);               /* may be NULL */
+
 /* Opens a card on which nothing is allocated.  *out: the caller's, for
  * plim_vgpu_close.  PLIM_EUSAGE names the option. */
 PLIM_API plim_status plim_vgpu_open(const plim_vgpu_options *o, plim_vgpu **out,

@@ -158,10 +158,11 @@ void plim_alloc_set_watch(plim_alloc *h, plim_alloc_watch watch, void *ud)
     h->watch_ud = ud;
 }
 
-void plim_alloc_set_place(plim_alloc *h, plim_alloc_place place, void *ud)
+void plim_alloc_set_place(plim_alloc *h, const plim_placement *place, void *ud)
 {
-    h->device.place = place;
-    h->device.place_ud = ud;
+    plim_assert(!h->device.held);
+    h->device.placement = place;
+    h->device.places = ud;
 }
 
 uint64_t plim_alloc_address(const plim_alloc *h, uint32_t block)

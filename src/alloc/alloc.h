@@ -10,6 +10,7 @@
 #ifndef PLIM_ALLOC_H
 #define PLIM_ALLOC_H
 
+#include "alloc/place.h"
 #include "base/fmt.h"
 #include "core/tape.h"
 
@@ -26,6 +27,7 @@ typedef struct plim_alloc_options {
     double fraction;        /* set_per_process_memory_fraction, (0, 1]; 0: never called */
     uint32_t device;        /* N of "GPU N" in the out-of-memory text */
     uint64_t first_address; /* where addresses begin; 0: at the default */
+    const plim_placement *placement; /* where memory lies; NULL: as NVIDIA's driver has it */
 } plim_alloc_options;
 #define PLIM_ALLOC_OPTIONS_INIT                                                               \
     {                                                                                         \
@@ -147,11 +149,10 @@ typedef void (*plim_alloc_watch)(void *ud, plim_trace_action action, uint64_t ad
 /* Sets the watcher; NULL removes it.  Only the caching allocator reports events. */
 void plim_alloc_set_watch(plim_alloc *h, plim_alloc_watch watch, void *ud);
 
-/* Who knows where memory of the device lies, as a recording does, may say so: called for each
- * new segment and each expandable one.  0: wherever.  Segments that overlap do no harm, but
- * blocks are then not told apart by their addresses. */
-typedef uint64_t (*plim_alloc_place)(void *ud);
-void plim_alloc_set_place(plim_alloc *h, plim_alloc_place place, void *ud);
+/* Who knows where memory of the device lies, as a recording does, may say so, before the first
+ * request.  Segments that overlap do no harm, but blocks are then not told apart by their
+ * addresses. */
+void plim_alloc_set_place(plim_alloc *h, const plim_placement *place, void *ud);
 
 /* The address of a live block. */
 uint64_t plim_alloc_address(const plim_alloc *h, uint32_t block);

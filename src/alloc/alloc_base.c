@@ -11,13 +11,25 @@ bool plim_device_allows(const plim_device *d, uint64_t bytes)
     return d->limit == UINT64_MAX || (bytes <= d->limit && d->used <= d->limit - bytes);
 }
 
-bool plim_device_reserve(plim_device *d, uint64_t bytes, uint64_t *addr)
+const plim_placement plim_placement_upward = {.name = "upward"};
+
+/* The address of memory, or of address space alone, by the placement or above all others. */
+static bool place_range(plim_device *d, uint64_t bytes, bool placed, uint64_t *addr)
 {
-    plim_assert(addr);
-    if (d->place && (*addr = d->place(d->place_ud)))
+    *addr = 0;
+    if (placed && !d->placement->take(d->places, bytes, addr)) {
+        d->full = true;
+        return false;
+    }
+    if (*addr)
         return true;
     *addr = d->next;
     return plim_add(d->next, bytes, &d->next);
+}
+
+bool plim_device_reserve(plim_device *d, uint64_t bytes, uint64_t *addr)
+{
+    return place_range(d, bytes, d->placement->take && d->placement->reserves, addr);
 }
 
 bool plim_device_take(plim_device *d, uint64_t bytes, uint64_t *addr)
@@ -27,13 +39,21 @@ bool plim_device_take(plim_device *d, uint64_t bytes, uint64_t *addr)
         d->refused = PLIM_MIN(d->refused, plim_sat_add(d->used, bytes));
         return false;
     }
-    if (addr && !plim_device_reserve(d, bytes, addr)) {
+    if (addr && !place_range(d, bytes, d->placement->take != NULL, addr)) {
         d->asked = true; /* it is out of addresses, not of memory */
         return false;
     }
     d->used += bytes;
     d->held = PLIM_MAX(d->held, d->used);
     return true;
+}
+
+void plim_device_give(plim_device *d, uint64_t bytes, const uint64_t *addr)
+{
+    plim_assert(bytes <= d->used);
+    d->used -= bytes;
+    if (addr && d->placement->give)
+        d->placement->give(d->places, *addr);
 }
 
 /* ---- options ------------------------------------------------------------- */
@@ -84,6 +104,16 @@ plim_status plim_alloc_set_fraction(plim_alloc *h, double fraction, plim_err *er
     return PLIM_OK;
 }
 
+static plim_status open_places(plim_device *d, plim_arena *a, const plim_alloc_options *o,
+                               plim_err *err)
+{
+    uint64_t first = o->first_address ? o->first_address : 0x7f0000000000;
+    d->placement = o->placement ? o->placement : &plim_placement_nvidia;
+    d->places = d->placement->open ? d->placement->open(a, first) : NULL;
+    d->next = first + d->placement->span;
+    return d->placement->open && !d->places ? plim_oom(err) : PLIM_OK;
+}
+
 plim_status plim_alloc_base_init(plim_alloc *h, plim_arena *a, const plim_alloc_options *o,
                                  const plim_allocator *ops, plim_err *err)
 {
@@ -103,11 +133,10 @@ plim_status plim_alloc_base_init(plim_alloc *h, plim_arena *a, const plim_alloc_
     h->device = (plim_device){.capacity = capacity,
                               .total = total,
                               .limit = fraction_limit(o->torch, fraction, total),
-                              .refused = UINT64_MAX,
-                              .next = o->first_address ? o->first_address : 0x7f0000000000};
+                              .refused = UINT64_MAX};
     plim_assert(total >= capacity);
     h->device.asked = h->device.limit != UINT64_MAX;
-    return PLIM_OK;
+    return open_places(&h->device, a, o, err);
 }
 
 /* ---- calls --------------------------------------------------------------- */

@@ -18,12 +18,13 @@ typedef struct plim_device {
     uint64_t total;    /* what cudaMemGetInfo calls total */
     uint64_t used;     /* taken by the allocator */
     uint64_t limit;    /* of set_per_process_memory_fraction; UINT64_MAX: none */
-    uint64_t next;     /* address of the next reservation; addresses only grow */
+    uint64_t next;     /* the address of what has none by a placement; it only grows */
     uint64_t held;     /* the most of `used` so far */
     uint64_t refused;  /* the least that a request it refused would have made of it */
     bool asked;        /* for its size: what it refused is not all that its size decides */
-    plim_alloc_place place; /* NULL, or it says where instead */
-    void *place_ud;
+    const plim_placement *placement;
+    void *places; /* its state */
+    bool full;    /* it had no memory of ours */
 } plim_device;
 
 /* The numbers in an out-of-memory text, as they were when malloc failed. */
@@ -56,9 +57,10 @@ plim_status plim_alloc_base_init(plim_alloc *h, plim_arena *a, const plim_alloc_
 
 /* Whether set_per_process_memory_fraction permits this; checked before the device is asked. */
 bool plim_device_allows(const plim_device *d, uint64_t bytes);
-/* Takes memory from the device; false: out of memory.  addr NULL: memory without an address of
- * its own. */
+/* Takes memory from the device; false: out of memory, or `full`.  addr NULL: memory without an
+ * address of its own. */
 bool plim_device_take(plim_device *d, uint64_t bytes, uint64_t *addr);
+void plim_device_give(plim_device *d, uint64_t bytes, const uint64_t *addr);
 bool plim_device_reserve(plim_device *d, uint64_t bytes, uint64_t *addr); /* addresses only */
 
 /* Records the malloc that just failed; `tried` is the size that the allocator made of it. */

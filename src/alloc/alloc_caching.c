@@ -116,8 +116,10 @@ static uint32_t cuda_malloc(caching *c, const request *r)
                    .stream = r->stream,
                    .state = FREE,
                    .pool = r->pool};
-    if (!plim_device_take(&c->base.device, r->segment, &addr))
+    if (!plim_device_take(&c->base.device, r->segment, &addr)) {
+        c->base.full |= c->base.device.full;
         return PLIM_NONE;
+    }
     uint32_t b = plim__block_new(c, &fresh, addr);
     if (b != PLIM_NONE) {
         plim__count_segment(c, r->pool, r->segment);

@@ -59,11 +59,11 @@ static plim_status none_release(plim_alloc *h, uint32_t p, plim_err *err)
 {
     none *c = (none *)h;
     uint64_t bytes = c->pieces[p].bytes;
-    plim_assert(p < c->n && c->pieces[p].live && bytes <= h->device.used);
+    plim_assert(p < c->n && c->pieces[p].live);
     (void)err;
+    plim_device_give(&h->device, bytes, &c->pieces[p].addr);
     c->pieces[p] = (piece){.next_unused = c->unused};
     c->unused = p;
-    h->device.used -= bytes;
     none_count(&h->stats, bytes, plim_stat_down);
     h->stats.num_device_free++;
     h->live_requested -= bytes;
@@ -101,7 +101,9 @@ static plim_status none_create(plim_arena *a, const plim_alloc_options *o, plim_
     none *c = PLIM_NEW(a, none);
     if (!c)
         return plim_oom(err);
-    PLIM_TRY(plim_alloc_base_init(&c->base, a, o, &plim_allocator_none, err));
+    plim_alloc_options any = *o; /* nothing depends on where a piece lies */
+    any.placement = &plim_placement_upward;
+    PLIM_TRY(plim_alloc_base_init(&c->base, a, &any, &plim_allocator_none, err));
     c->unused = PLIM_NONE;
     *out = &c->base;
     return PLIM_OK;

@@ -126,9 +126,8 @@ void plim__cuda_free(caching *c, uint32_t b)
     plim_assert(c->blocks[b].state == FREE && is_whole_segment(&c->blocks[b]));
     plim__tell(c, PLIM_TRACE_SEGMENT_FREE, c->nodes[b].addr, size, c->blocks[b].stream);
     plim__set_erase(c, b);
+    plim_device_give(&c->base.device, size, &c->nodes[b].addr);
     plim__block_drop(c, b);
-    plim_assert(size <= c->base.device.used);
-    c->base.device.used -= size;
     STAT_DOWN(c, pool, segment, 1);
     STAT_DOWN(c, pool, reserved_bytes, size);
     if (size >= c->base.conf.max_split && s->oversize_segments.current)

@@ -136,8 +136,7 @@ void plim__unmap_block(caching *c, uint32_t b)
     }
     plim__block_absorb(c, b, c->blocks[b].prev, UNMAPPED);
     plim__block_absorb(c, b, c->blocks[b].next, UNMAPPED);
-    plim_assert(last - first <= c->base.device.used);
-    c->base.device.used -= last - first;
+    plim_device_give(&c->base.device, last - first, NULL);
     STAT_DOWN(c, c->blocks[b].pool, reserved_bytes, last - first);
     c->base.stats.num_device_free++;
     if (is_split(&c->blocks[b])) {

@@ -63,8 +63,10 @@ static void take_free(plim_chunks *c, uint32_t i)
 bool plim__chunks_grow(plim_chunks *c, uint64_t bytes)
 {
     uint64_t addr = 0;
-    if (!plim_device_take(&c->base.device, bytes, &addr))
+    if (!plim_device_take(&c->base.device, bytes, &addr)) {
+        c->base.full |= c->base.device.full;
         return false;
+    }
     uint32_t i = add_chunk(c, addr, bytes);
     if (i == PLIM_NONE)
         return false;
@@ -95,9 +97,8 @@ void plim__chunks_shrink(plim_chunks *c)
         if (!is_idle(&c->items[i]))
             continue;
         take_free(c, i);
+        plim_device_give(&c->base.device, bytes, &c->nodes[i].addr);
         drop_chunk(c, i);
-        plim_assert(bytes <= c->base.device.used);
-        c->base.device.used -= bytes;
         plim_stat_down(&c->base.stats.segment, 1);
         plim_stat_down(&c->base.stats.reserved_bytes, bytes);
         c->base.stats.num_device_free++;
@@ -226,7 +227,9 @@ uint32_t plim__chunks_blocks(const plim_alloc *h, plim_alloc_block *out, uint32_
 plim_status plim__chunks_init(plim_chunks *c, plim_arena *a, const plim_alloc_options *o,
                               const plim_allocator *ops, plim_err *err)
 {
-    PLIM_TRY(plim_alloc_base_init(&c->base, a, o, ops, err));
+    plim_alloc_options upward = *o; /* where their regions lie was not seen */
+    upward.placement = &plim_placement_upward;
+    PLIM_TRY(plim_alloc_base_init(&c->base, a, &upward, ops, err));
     c->unused = PLIM_NONE;
     c->free = plim_fs_new(a);
     return c->free ? PLIM_OK : plim_oom(err);

@@ -80,11 +80,16 @@ static void watch_segments(void *ud, plim_trace_action what, uint64_t addr, uint
         p->full |= !add_taken(p->a, &p->ours, addr, bytes);
 }
 
-static uint64_t place_segment(void *ud)
+static bool place_segment(void *ud, uint64_t bytes, uint64_t *addr)
 {
     pool *p = ud;
-    return p->n_placed < p->theirs.n ? p->theirs.items[p->n_placed++].addr : 0;
+    (void)bytes;
+    *addr = p->n_placed < p->theirs.n ? p->theirs.items[p->n_placed++].addr : 0;
+    return true;
 }
+
+static const plim_placement as_recorded = {
+    .name = "recorded", .take = place_segment, .reserves = true};
 
 /* ---- differences ------------------------------------------------------------- */
 
@@ -398,7 +403,7 @@ static plim_status open_pools(follower *f, int torch)
         p->a = f->a;
         PLIM_TRY(plim_alloc_new(f->a, &o, &p->h, f->err));
         plim_alloc_set_watch(p->h, watch_segments, p);
-        plim_alloc_set_place(p->h, place_segment, p);
+        plim_alloc_set_place(p->h, &as_recorded, p);
     }
     for (uint32_t i = r->n_streams; i-- > 0;) /* by pool */
         f->pools[r->streams[i].pool].first_stream = (uint16_t)i;

@@ -283,22 +283,23 @@ static void test_full(void **state)
                         "cudaErrorMemoryAllocation");
 }
 
-/* A driver promises no order of addresses; both can be had. */
-static void test_downward(void **state)
+/* Addresses are those of NVIDIA's driver: what a context left first, then reservations of at
+ * least 32 MiB, each below the last, and their rest before anything else. */
+static void test_places(void **state)
 {
     (void)state;
-    uint64_t up[2] = {take_memory(PAGE), take_memory(3 * PAGE)}, down[2];
-    setenv("PLIMSOLL_STUB_DOWNWARD", "1", 1);
-    down[0] = take_memory(PAGE);
-    down[1] = take_memory(3 * PAGE);
-    unsetenv("PLIMSOLL_STUB_DOWNWARD");
-    uint64_t again = take_memory(PAGE);
-    assert_true(up[0] + PAGE < up[1] && up[1] + 3 * PAGE < again);
-    assert_true(again + PAGE < down[1] && down[1] + 3 * PAGE < down[0]);
-    assert_int_equal(down[0] % PAGE + down[1] % PAGE, 0);
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(give_back(up[i]) + give_back(down[i]), 0);
-    assert_int_equal(give_back(again), 0);
+    uint64_t first = take_memory(PAGE), large = take_memory(300 * PAGE);
+    uint64_t rest = take_memory(2 * PAGE), lower = take_memory(250 * PAGE);
+    uint64_t page = take_memory(PAGE);
+    assert_true(large < first && lower + 250 * PAGE < large);
+    assert_true(large % (16 * PAGE) == 0 && lower % (16 * PAGE) == 0);
+    assert_int_equal(rest, large + 300 * PAGE);
+    assert_int_equal(page, lower + 250 * PAGE);
+    assert_int_equal(give_back(rest), 0);
+    assert_int_equal(take_memory(2 * PAGE), page + PAGE);
+    assert_int_equal(give_back(page + PAGE) + give_back(page) + give_back(lower), 0);
+    assert_int_equal(take_memory(250 * PAGE), lower);
+    assert_int_equal(give_back(lower) + give_back(large) + give_back(first), 0);
 }
 
 /* Nothing lies behind an address. */
@@ -685,7 +686,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_entry_points),  cmocka_unit_test(test_cudnn),
         cmocka_unit_test(test_rnn),           cmocka_unit_test(test_work_is_done),
         cmocka_unit_test(test_virtual),       cmocka_unit_test(test_captures),
-        cmocka_unit_test(test_downward),
+        cmocka_unit_test(test_places),
     };
     if (argc < 3) {
         fprintf(stderr, "usage: %s FOLDER NAMES\n", argv[0]);

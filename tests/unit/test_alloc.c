@@ -39,6 +39,7 @@ static void case_open(bench_case *c)
     plim_err err = PLIM_ERR_INIT;
     if (c->h)
         return;
+    c->options.placement = &plim_placement_upward; /* the cases are written for that order */
     if (plim_alloc_new(&c->arena, &c->options, &c->h, &err))
         fail_msg("%s: %s", c->where, err.msg);
     c->block = calloc(4096, sizeof *c->block);

@@ -308,7 +308,14 @@ static void test_none(void **state)
 }
 
 /* Downward, as a driver may give them. */
-static uint64_t place_below(void *ud) { return *(uint64_t *)ud -= 64 * MIB; }
+static bool place_below(void *ud, uint64_t bytes, uint64_t *addr)
+{
+    (void)bytes;
+    *addr = *(uint64_t *)ud -= 64 * MIB;
+    return true;
+}
+
+static const plim_placement below = {.name = "below", .take = place_below};
 
 /* Two free segments of one size, the newer one at the lower address; each was filled by two
  * blocks of 1 MiB.  PyTorch's numbers for blocks, by hand: the first segment is 1, its first
@@ -332,7 +339,7 @@ static void test_ties(void **state)
         uint64_t next = 1ull << 40;
         uint32_t b[4], x;
         CHECK(rows[i].why, plim_alloc_new(&a, &o, &h, NULL) == PLIM_OK);
-        plim_alloc_set_place(h, place_below, &next);
+        plim_alloc_set_place(h, &below, &next);
         for (int k = 0; k < 4; k++)
             plim_alloc_malloc(h, MIB, 0, &b[k], NULL);
         uint64_t older = plim_alloc_address(h, b[0]), newer = plim_alloc_address(h, b[2]);

@@ -22,8 +22,9 @@ static struct {
 
     plim_stub_range *ranges; /* by begin */
     size_t n, cap;
-    uint64_t used;       /* bytes of the card, whole pages */
-    uint64_t next, last; /* between them lie addresses that nobody had; each is used once */
+    uint64_t used;            /* bytes of the card, whole pages */
+    plim_vgpu_places *places; /* of memory */
+    uint64_t next; /* the address space that is reserved without memory; it only grows */
     uint64_t small, small_end;
 
     atomic_uintptr_t handle;
@@ -32,8 +33,7 @@ static struct {
     unsigned cards; /* that it knows */
 } device = {.lock = PTHREAD_MUTEX_INITIALIZER,
             .once = PTHREAD_ONCE_INIT,
-            .next = ADDR_FIRST,
-            .last = ADDR_END,
+            .next = ADDR_FIRST + PLIM_VGPU_PLACES,
             .handle = 0x1000};
 
 /* ---- the card --------------------------------------------------------------- */
@@ -64,7 +64,8 @@ static void card_open(void)
     if (!o.gpu && !o.vram)
         return;
     if ((o.gpu && plim_vgpu_machine(o.gpu, &n, &o.gpu, &err)) ||
-        plim_vgpu_open(&o, &d, &err)) {
+        plim_vgpu_open(&o, &d, &err) ||
+        plim_vgpu_places_open(ADDR_FIRST, &device.places, &err)) {
         fprintf(stderr, "plimsoll: %s\n", err.msg);
         return;
     }
@@ -245,18 +246,30 @@ static bool take_memory(uint64_t bytes)
     return true;
 }
 
-/* New addresses; the gap stops what runs past the end.  They go up, or down if that is asked
- * for: a driver promises neither. */
+/* New addresses, of no memory; the gap stops what runs past the end. */
 static uint64_t reserve_addresses(uint64_t bytes, uint64_t align)
 {
     align = align > PLIM_STUB_PAGE ? align : PLIM_STUB_PAGE;
     uint64_t begin = round_up(device.next, align);
-    if (bytes > ADDR_END - ADDR_FIRST || begin + bytes + PLIM_STUB_PAGE > device.last)
+    if (bytes > ADDR_END - ADDR_FIRST || begin + bytes + PLIM_STUB_PAGE > ADDR_END)
         return 0;
-    if (plim_stub_setting("PLIMSOLL_STUB_DOWNWARD", 0))
-        return device.last = (device.last - bytes - PLIM_STUB_PAGE) / align * align;
     device.next = begin + round_up(bytes, PLIM_STUB_PAGE) + PLIM_STUB_PAGE;
     return begin;
+}
+
+/* Memory lies where the driver of a card would put it; what cuMemCreate makes has no address. */
+static uint64_t place_range(uint64_t bytes, enum plim_stub_kind kind)
+{
+    uint64_t addr = 0;
+    if (kind != PLIM_STUB_DEVICE)
+        return reserve_addresses(bytes, 0);
+    return plim_vgpu_places_take(device.places, bytes, &addr, NULL) ? 0 : addr;
+}
+
+static void unplace_range(uint64_t addr, enum plim_stub_kind kind)
+{
+    if (addr && kind == PLIM_STUB_DEVICE)
+        plim_vgpu_places_give(device.places, addr);
 }
 
 static uint64_t new_range(uint64_t bytes, enum plim_stub_kind kind)
@@ -264,10 +277,11 @@ static uint64_t new_range(uint64_t bytes, enum plim_stub_kind kind)
     uint64_t whole = round_up(bytes, PLIM_STUB_PAGE);
     if (bytes > ADDR_END || !take_memory(whole))
         return 0;
-    uint64_t begin = reserve_addresses(whole, 0);
+    uint64_t begin = place_range(whole, kind);
     plim_stub_range r = {.begin = begin, .bytes = bytes, .refs = 1, .kind = kind};
     if (begin && insert_range(r))
         return begin;
+    unplace_range(begin, kind);
     count_used(0, whole);
     return 0;
 }
@@ -299,6 +313,7 @@ static void give_back(size_t i)
     const plim_stub_range r = device.ranges[i];
     if (!shares_page(i)) {
         count_used(0, round_up(r.bytes, PLIM_STUB_PAGE));
+        unplace_range(page_of(r.begin) * PLIM_STUB_PAGE, r.kind);
         if (device.small_end && page_of(r.begin) == page_of(device.small_end - 1))
             device.small = device.small_end = 0;
     }

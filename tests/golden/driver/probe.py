@@ -4,7 +4,8 @@
     probe.py OUT                   on a machine with a card; a process for each sequence
 
 Needs libcuda.so.1 alone.  OUT has a line '# NAME ...' for each sequence, then its events: SIZE@PLACE of an allocation, -N for
-the release of the N-th (from 0), in units of 2 MiB, places from the first one on.  driver.py says what they show.
+the release of the N-th (from 0), in units of 2 MiB, places from the first one on.  tests/unit/test_place.c
+replays them.
 """
 import ctypes
 import random
