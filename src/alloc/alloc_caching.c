@@ -342,9 +342,12 @@ static plim_status caching_create(plim_arena *a, const plim_alloc_options *o, pl
     caching *c = PLIM_NEW(a, caching);
     if (!c)
         return plim_oom(err);
-    PLIM_TRY(plim_alloc_base_init(&c->base, a, o, &plim_allocator_caching, err));
-    c->unused_block = c->unused_link = c->unused_virt = PLIM_NONE;
+    plim_alloc_options placed = *o;
     c->ties = plim_alloc_rules_of(o->torch)->ties;
+    if (!o->placement && c->ties != PLIM_TIES_ADDRESS) /* then nothing depends on it */
+        placed.placement = &plim_placement_upward;
+    PLIM_TRY(plim_alloc_base_init(&c->base, a, &placed, &plim_allocator_caching, err));
+    c->unused_block = c->unused_link = c->unused_virt = PLIM_NONE;
     *out = &c->base;
     return PLIM_OK;
 }

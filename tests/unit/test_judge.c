@@ -509,8 +509,6 @@ static void judge_tape(judge *j, int number)
                             .capacity = capacities[draw(PLIM_COUNT(capacities))]};
     if (o.capacity && draw(3) == 0)
         o.fraction = 0.5;
-    if (!s->torch) /* the newest has the oldest first: then it is the lowest, too */
-        o.placement = &plim_placement_upward;
     plim_tape_init(&t, &a);
     random_tape(&t, s);
     CHECK("sound", plim_tape_check(&t) == NULL);
