@@ -288,6 +288,10 @@ if(TARGET plimsoll)
     add_test(NAME golden.gpu_snapshots
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/gpu/snapshots.py
                      $<TARGET_FILE:plimsoll>)
+    add_test(NAME golden.requests
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/gpu/replay.py
+                     --program $<TARGET_FILE:plimsoll>
+                     ${CMAKE_SOURCE_DIR}/tests/golden/gpu/h100-torch2.11.0-requests.txt)
     # Recorded dry runs of whole models, and what is predicted for them.
     add_test(NAME golden.differential
              COMMAND ${CMAKE_COMMAND} -E env PLIMSOLL=$<TARGET_FILE:plimsoll>
