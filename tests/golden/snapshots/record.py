@@ -23,26 +23,22 @@ import sys
 
 MIB = 1 << 20
 EXPANDABLE = "expandable_segments:True"
-DOWN = {"PLIMSOLL_STUB_DOWNWARD": "1"}  # each segment lies below the last one
-CASES = {  # name: (function, card, settings, protocol of the pickle, environment)
-    "native": ("steps", "4GiB", "", 4, {}),
-    "expandable": ("steps", "4GiB", EXPANDABLE, 5, {}),
-    "rounded": ("steps", "4GiB", "max_split_size_mb:32,roundup_power2_divisions:4", 2, {}),
-    "downward": ("steps", "4GiB", "", 4, DOWN),
-    "oom": ("fragment", "1500MiB", "", 3, {}),
-    "oom-expandable": ("fragment", "1500MiB", EXPANDABLE, 3, {}),
-    "streams": ("streams", "4GiB", "", 4, {}),
-    "streams-expandable": ("streams", "4GiB", EXPANDABLE, 4, {}),
-    "graphs": ("graphs", "4GiB", "", 4, {}),
-    "graphs-expandable": ("graphs", "4GiB", EXPANDABLE, 4, {}),
-    "mempool": ("mempool", "4GiB", "", 4, {}),
-    "random": ("random_requests", "3GiB", "", 5, {}),
-    "random-expandable": ("random_requests", "3GiB", EXPANDABLE, 5, {}),
-    "random-downward": ("random_requests", "3GiB", "", 5, DOWN),
-    "train": ("train", "4GiB", "", 4, {}),
-    "train-kept": ("train_kept", "4GiB", "", 4, {}),
-    "network": ("network", "4GiB", "", 5, {}),
-    "network-downward": ("network", "4GiB", "", 5, DOWN),
+CASES = {  # name: (function, card, settings, protocol of the pickle)
+    "native": ("steps", "4GiB", "", 4),
+    "expandable": ("steps", "4GiB", EXPANDABLE, 5),
+    "rounded": ("steps", "4GiB", "max_split_size_mb:32,roundup_power2_divisions:4", 2),
+    "oom": ("fragment", "1500MiB", "", 3),
+    "oom-expandable": ("fragment", "1500MiB", EXPANDABLE, 3),
+    "streams": ("streams", "4GiB", "", 4),
+    "streams-expandable": ("streams", "4GiB", EXPANDABLE, 4),
+    "graphs": ("graphs", "4GiB", "", 4),
+    "graphs-expandable": ("graphs", "4GiB", EXPANDABLE, 4),
+    "mempool": ("mempool", "4GiB", "", 4),
+    "random": ("random_requests", "3GiB", "", 5),
+    "random-expandable": ("random_requests", "3GiB", EXPANDABLE, 5),
+    "train": ("train", "4GiB", "", 4),
+    "train-kept": ("train_kept", "4GiB", "", 4),
+    "network": ("network", "4GiB", "", 5),
 }
 
 
@@ -227,7 +223,7 @@ def strip(frames, work):
 
 def run_case(name, folder):
     import torch
-    work, _, _, protocol, _ = CASES[name]
+    work, _, _, protocol = CASES[name]
     if work == "mempool" and not hasattr(torch.cuda, "MemPool"):
         return
     torch.cuda.memory._record_memory_history()
@@ -249,8 +245,8 @@ def main():
         return run_case(*sys.argv[2:])
     program, python, folder, *names = sys.argv[1:]
     for name in names or CASES:
-        _, card, conf, _, more = CASES[name]
-        env = dict(os.environ, PYTORCH_CUDA_ALLOC_CONF=conf, **more)
+        _, card, conf, _ = CASES[name]
+        env = dict(os.environ, PYTORCH_CUDA_ALLOC_CONF=conf)
         done = subprocess.run([program, "run", "--vram", card, "--", python, __file__, "run", name, folder], check=False,
                               env=env, capture_output=True, text=True)
         if done.returncode:
