@@ -72,6 +72,40 @@ static void test_machine(void **state)
                                       plim_vgpu_card_at(1 << 20) == PLIM_VGPU_NONE);
 }
 
+/* A ledger of its own and the simulated allocator place the same memory at the same distances,
+ * some of it below what came before. */
+static void test_places(void **state)
+{
+    static const uint64_t mib[] = {20, 300, 70, 2, 500, 40};
+    plim_vgpu *d = open_card(NULL, 4096 * MIB, "2.11", NULL);
+    plim_vgpu_places *p = NULL;
+    uint64_t theirs[6], ours[6];
+    uint32_t block;
+    (void)state;
+    assert_int_equal(plim_vgpu_places_open(1ull << 40, &p, NULL), PLIM_OK);
+    for (size_t i = 0; i < 6; i++) {
+        uint64_t bytes = mib[i] * MIB;
+        assert_int_equal(plim_vgpu_malloc(d, bytes, 0, NULL, &block, &theirs[i], NULL),
+                         PLIM_OK);
+        assert_int_equal(
+            plim_vgpu_places_take(p, bytes == 2 * MIB ? 20 * MIB : bytes, &ours[i], NULL),
+            PLIM_OK);
+        CHECK("in its range",
+              ours[i] >= 1ull << 40 && ours[i] < (1ull << 40) + PLIM_VGPU_PLACES);
+        CHECK("the same place", ours[i] - ours[0] == theirs[i] - theirs[0]);
+    }
+    CHECK("not only upward", ours[4] < ours[0]);
+    plim_vgpu_places_give(p, ours[5]);
+    assert_int_equal(plim_vgpu_places_take(p, 40 * MIB, &theirs[5], NULL), PLIM_OK);
+    CHECK("as if it was never taken", theirs[5] == ours[5]);
+    assert_int_equal(plim_vgpu_places_open(0, NULL, NULL), PLIM_EUSAGE);
+    assert_int_equal(plim_vgpu_places_take(NULL, MIB, ours, NULL), PLIM_EUSAGE);
+    assert_int_equal(plim_vgpu_places_take(p, MIB, NULL, NULL), PLIM_EUSAGE);
+    plim_vgpu_places_close(p);
+    plim_vgpu_places_close(NULL);
+    plim_vgpu_close(d);
+}
+
 static void test_machine_names(void **state)
 {
     static const struct {
@@ -1165,6 +1199,7 @@ int main(void)
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_machine),
         cmocka_unit_test(test_machine_names),
+        cmocka_unit_test(test_places),
         cmocka_unit_test(test_place),
         cmocka_unit_test(test_alone),
     };
