@@ -63,10 +63,8 @@ static void take_free(plim_chunks *c, uint32_t i)
 bool plim__chunks_grow(plim_chunks *c, uint64_t bytes)
 {
     uint64_t addr = 0;
-    if (!plim_device_take(&c->base.device, bytes, &addr)) {
-        c->base.full |= c->base.device.full;
+    if (!plim_device_take(&c->base.device, bytes, &addr))
         return false;
-    }
     uint32_t i = add_chunk(c, addr, bytes);
     if (i == PLIM_NONE)
         return false;

@@ -118,14 +118,3 @@ uint32_t plim_highest_above(const plim_highest_node *n, uint32_t root, uint64_t 
     }
     return best;
 }
-
-uint32_t plim_highest_below(const plim_highest_node *n, uint32_t root, uint64_t key)
-{
-    uint32_t best = PLIM_NONE;
-    for (uint32_t id = root; id != PLIM_NONE;) {
-        bool below = n[id].key < key;
-        best = below ? id : best;
-        id = below ? n[id].right : n[id].left;
-    }
-    return best;
-}

@@ -22,8 +22,7 @@ void plim_highest_resize(plim_highest_node *n, uint32_t root, uint32_t id, uint6
 
 /* The member with the highest key of those with at least this size; PLIM_NONE: none has it. */
 uint32_t plim_highest_find(const plim_highest_node *n, uint32_t root, uint64_t size);
-/* The nearest member whose key is larger, or smaller; PLIM_NONE: there is none. */
+/* The nearest member whose key is larger; PLIM_NONE: there is none. */
 uint32_t plim_highest_above(const plim_highest_node *n, uint32_t root, uint64_t key);
-uint32_t plim_highest_below(const plim_highest_node *n, uint32_t root, uint64_t key);
 
 #endif

@@ -35,8 +35,9 @@ typedef struct reservation {
 typedef struct driver {
     plim_arena *arena;
     piece *pieces;
-    plim_fs_node *nodes; /* key, of holes: the age; of live ones: 0.  rank: the size */
-    plim_fs *holes, *live;
+    plim_fs_node *nodes;
+    plim_fs *holes; /* key: the age of the reservation; rank: the size */
+    plim_fs *live;  /* by address */
     reservation *homes;
     plim_highest_node *ages; /* size: of the largest hole */
     plim_highest_node *gaps; /* key: the beginning; size: of the gap below it */
