@@ -467,6 +467,9 @@ typedef struct plim_rank {
 /* The memory of a training step or an inference. */
 typedef struct plim_estimate {
     size_t size; /* of this struct */
+
+    /* -- memory: by category, the bytes live at the peak of allocated bytes; then each
+     * peak, and what it takes on the card -- */
     uint64_t peak_live_requested; /* what is live at the peak of allocated bytes */
     /* what autograd saved: activations that are live when the first backward pass begins; 0
      * for inference */
@@ -504,19 +507,28 @@ typedef struct plim_estimate {
     /* streams use what was made on others: the range is from at once to where the host
      * waits for them */
     bool reserved_waits;
+
+    /* -- peak: what is live at the peak of allocated bytes -- */
     int peak_step; /* as in a phase; -1: PLIM_PHASE_LOAD, which precedes step 0 */
     plim_phase peak_phase; /* as in a phase */
     const char *peak_op; /* the layer that runs */
     const plim_live *const *live; /* all storages, the largest first */
     uint32_t n_live;
+
+    /* -- certainty: the bytes live at the peak by what determines them; they sum to
+     * peak_live_requested -- */
     const char *const *unknown_ops; /* names of the ops without a rule, each once */
     uint32_t n_unknown_ops;
     /* the bytes of peak_live_requested, indexed by plim_certainty */
     const uint64_t *certainty;
     uint32_t n_certainties; /* PLIM_CERTAINTY_COUNT of the library */
+
+    /* -- flops: the computation of a step -- */
     uint64_t flops_forward; /* of the forward pass (FLOPs) */
     uint64_t flops_backward; /* of the backward pass (FLOPs) */
     uint64_t forward_macs; /* multiply-accumulates of the forward pass (MACs) */
+
+    /* -- fit: whether it fits on the card -- */
     const char *gpu; /* the card's full name; NULL: none was chosen */
     uint64_t gpu_bytes; /* memory of the card; 0: none was chosen */
     /* "yes"; "no"; "maybe": the capacity is between needed_low and needed_high, or the size
@@ -527,11 +539,17 @@ typedef struct plim_estimate {
     /* gpu_bytes is what a driver reports or the caller gave, else estimated from the
      * marketed size */
     bool gpu_exact;
+
+    /* -- budget: the setting "budget", and whether it is kept -- */
     uint64_t budget_bytes; /* the setting; 0: not set */
     bool over_budget; /* reserved_high exceeds budget_bytes */
+
+    /* -- timeline: memory over time, in buckets with equal numbers of events -- */
     uint32_t peak_bucket; /* of the bucket with the peak (index) */
     const plim_bucket *const *buckets; /* up to 240, over all steps */
     uint32_t n_buckets;
+
+    /* -- the rest, in no group -- */
     const plim_model_info *model; /* the model */
     /* as used, with the defaults filled in; the same answer follows from them again */
     const plim_settings *settings;
@@ -754,12 +772,16 @@ typedef struct plim_activation {
 /* Each layer with the shape, size and cost of its forward pass. */
 typedef struct plim_layers {
     size_t size; /* of this struct */
+
+    /* -- total: sums of the whole model -- */
     uint64_t values; /* of the outputs of the leaves that are not in place (elements) */
     uint64_t bytes; /* of the outputs of the leaves that are not in place */
     uint64_t macs; /* multiply-accumulates of the forward pass (MACs) */
     uint64_t flops; /* of the forward pass (FLOPs) */
     uint64_t read; /* transferred in the forward pass */
     uint64_t written; /* transferred in the forward pass */
+
+    /* -- the rest, in no group -- */
     const plim_model_info *model; /* the model */
     const plim_settings *settings; /* as used, with the defaults filled in */
     /* in call order, parents before children; in data as --depth, --types and --sort say */
@@ -1260,6 +1282,8 @@ typedef struct plim_recorded {
 /* A tape or a recording, replayed through an allocator. */
 typedef struct plim_replay {
     size_t size; /* of this struct */
+
+    /* -- stats: the statistics by their names in torch.cuda.memory_stats, without ".all" -- */
     plim_stat requested_bytes; /* as requested */
     plim_stat allocated_bytes; /* in blocks that are in use */
     /* in blocks that are in use, or wait for another stream to be freed */
@@ -1271,6 +1295,8 @@ typedef struct plim_replay {
     plim_stat segment; /* from CUDA (segments) */
     plim_stat inactive_split; /* that are free, in segments that are partly used (blocks) */
     bool requested_known; /* what was requested is known; else all sizes are those of blocks */
+
+    /* -- the rest, in no group -- */
     /* what is simulated otherwise than asked for, in sentences; "": nothing */
     const char *note;
     uint64_t events; /* allocations and frees */
@@ -1397,16 +1423,22 @@ typedef struct plim_diff_cause {
 /* Two runs side by side. */
 typedef struct plim_diff {
     size_t size; /* of this struct */
+
+    /* -- events: allocations and frees -- */
     uint64_t equal; /* equal in both (events); only if events_known */
     uint64_t resized; /* differ in size (events); only if events_known */
     uint64_t only_a; /* in a only (events); only if events_known */
     uint64_t only_b; /* in b only (events); only if events_known */
+
+    /* -- first_difference: where the two sides part -- */
     /* the first event of a that b lacks or has differently; NULL: that side has ended */
     const plim_diff_event *first_a;
     /* the first event of b that a lacks or has differently; NULL: that side has ended */
     const plim_diff_event *first_b;
     /* of a: the last event before it, in both; NULL: nothing is equal before */
     const plim_diff_event *last;
+
+    /* -- the rest, in no group -- */
     const plim_diff_side *a; /* the first */
     const plim_diff_side *b; /* the second */
     /* what the figures may differ by, as it was set; NULL: it is not set */
@@ -1508,9 +1540,13 @@ typedef struct plim_oom_remedy {
 /* An out-of-memory message, explained. */
 typedef struct plim_oom_message {
     size_t size; /* of this struct */
+
+    /* -- numbers: the numbers of a message, and those that follow from them -- */
     /* by plim_oom_quantity; NULL: the message does not tell */
     const plim_oom_number *const *numbers;
     uint32_t n_numbers;
+
+    /* -- the rest, in no group -- */
     /* "torch", "torch_async", "torch_mps", "cuda", "cublas", "cudnn", "jax", "tensorflow",
      * "host", "llama.cpp", "vllm", "cupy" */
     plim_oom_source source;
@@ -1573,14 +1609,24 @@ typedef struct plim_entry {
     const char *name; /* by which it is asked for */
     const char *doc; /* what it is, in a line */
     const char *src; /* the source of the facts */
+
+    /* -- model_entry: a model by name -- */
     const char *group; /* the family of a model or an op */
     /* of all parameters (elements); 0: it depends on the name, as for "mlp:..." */
     uint64_t parameters;
     /* other names, separated by spaces; of a model from the hub its id comes first */
     const char *also;
+
+    /* -- format_entry: a file format -- */
     const char *gives; /* what a file of the format gives */
+
+    /* -- option_entry: an inference engine, or a way in which cards share a training job -- */
     const char *options; /* its own, with what each is unless given: "NAME=VALUE,..." */
+
+    /* -- quantization_entry: a format of quantized weights -- */
     const char *setting; /* the settings that take it: "weights, quant" */
+
+    /* -- dtype_entry: a data type -- */
     uint32_t bits; /* of an element */
 } plim_entry;
 /* clang-format on */

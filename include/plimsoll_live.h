@@ -68,6 +68,7 @@ typedef struct plim_live_process {
 
 /* A GPU, or a MIG instance of one. */
 typedef struct plim_live_device {
+    /* -- memory: what the driver says of the memory of a device -- */
     uint64_t total; /* used + free, and reserved unless used_includes_reserved */
     uint64_t used; /* by everybody */
     uint64_t free; /* that can still be taken */
@@ -76,6 +77,8 @@ typedef struct plim_live_device {
     bool unified; /* the memory is that of the machine */
     double growth_per_s; /* of used, over at most 16 readings, in bytes */
     double full_in_s; /* until free is used up at this growth; unknown if it does not grow */
+
+    /* -- the rest, in no group -- */
     uint32_t index; /* in the order of its source; an instance has that of its GPU */
     const char *mig; /* "1/0": GPU and compute instance; unknown: a whole GPU */
     /* where it was found: "nvml", or "drm" for what the kernel publishes */
@@ -179,6 +182,8 @@ typedef struct plim_history_device {
     double growth_per_s;
     /* from the last reading until it is full, at this growth; unknown if it does not grow */
     double full_in_s;
+
+    /* -- history_plot: memory of a GPU over time -- */
     /* the most in each of 240 equal parts of the time; unknown: nothing was logged */
     uint64_t used[PLIM_HISTORY_POINTS];
 } plim_history_device;
@@ -351,6 +356,8 @@ typedef struct plim_driver_line {
 /* A recording of CUDA's driver: who held the memory of each device. */
 typedef struct plim_driver_report {
     size_t size; /* of this struct */
+
+    /* -- oom: the first allocation for which there was no memory -- */
     uint64_t failures; /* for which there was no memory (allocations) */
     int oom_device; /* of the device; -1: not known (index) */
     uint64_t oom_requested; /* by it */
@@ -359,6 +366,8 @@ typedef struct plim_driver_report {
     double oom_time_s; /* when that was, after the recording began */
     const char *oom_library; /* that asked for it; NULL: not known */
     const char *oom_where; /* the line of Python; NULL: not known */
+
+    /* -- the rest, in no group -- */
     const char *command; /* that was recorded */
     int status; /* of the command, as a shell has it (exit status); only if ended */
     double first_s; /* until the first event */

@@ -502,16 +502,22 @@ typedef struct plim_vgpu_caveat {
 
 /* What one process did with one card. */
 typedef struct plim_vgpu_report {
+    /* -- card: the card, and the bounds of its CUDA context -- */
     plim_vgpu_card card; /* what it ran on */
     uint64_t context_low; /* of the CUDA context; 0: not known */
     uint64_t context_high; /* of the CUDA context; 0: not known */
     bool cudnn_search; /* cuDNN tried its plans: for a moment it may take all that is free */
     bool context_known; /* the size of the CUDA context is known */
+
+    /* -- peak: where the most was allocated, and the bytes of each category that were live
+     * then -- */
     int peak_step; /* as in a phase; -1: PLIM_PHASE_LOAD, which precedes step 0 */
     plim_phase peak_phase; /* as in a phase */
     const char *peak_op; /* the layer that ran; empty: not known */
     const char *peak_line; /* of the request; empty: not known */
     const uint64_t *category; /* the bytes live at the peak, indexed by plim_category */
+
+    /* -- the rest, in no group -- */
     int rank; /* of a process that is one of several */
     int world; /* that train together (processes) */
     /* of NCCL's buffers, outside the allocator; an estimate: the lower bound */

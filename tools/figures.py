@@ -143,10 +143,12 @@ def read_objects():
                 objects[current.name] = current
             elif what not in ("END", "KIND"):
                 current.figures.append(Figure(what, args))
+                current.figures[-1].group = current
     return objects
 
 
 OBJECTS = read_objects()
+KEYS = {f.of: f.key for o in OBJECTS.values() for f in o.figures if f.what == "GROUP"}  # of an object within another
 FLAGS = {(f.struct, f.key): f.doc for o in OBJECTS.values() for f in o.figures if f.kind == "FLAG"}
 
 
@@ -226,14 +228,25 @@ def of_struct(name):
     return OBJECTS[name].figures[0].struct if name in OBJECTS else name
 
 
-def c_comment(doc, indent, first):
-    """A comment of lines that fit: after the declaration `first`, or above it."""
-    line = f"{first} /* {doc} */"
-    if len(line) <= WIDTH:
-        return [line]
+def c_comment(doc, indent=""):
+    """A comment of lines that fit."""
     lines = textwrap.wrap(doc, WIDTH - len(indent) - 6, break_on_hyphens=False)
     return [indent + ("/* " if not i else " * ") + text + (" */" if i == len(lines) - 1 else "")
-            for i, text in enumerate(lines)] + [first]
+            for i, text in enumerate(lines)]
+
+
+def c_field(declaration, doc):
+    """A field, and its comment after or above it."""
+    line = f"    {declaration} /* {doc} */"
+    if not doc:
+        return [f"    {declaration}"]
+    return [line] if len(line) <= WIDTH else [*c_comment(doc, "    "), f"    {declaration}"]
+
+
+def c_group(o, struct, first):
+    """The line before fields of an object other than those above: where one is in another, it has a key there."""
+    what = "the rest, in no group" if o.name == struct else f"{KEYS.get(o.name, o.name)}: {o.doc}"
+    return [""] * (not first) + c_comment(f"-- {what} --", "    ")
 
 
 def c_struct(name):
@@ -241,12 +254,14 @@ def c_struct(name):
     figures.sort(key=lambda f: f.kind != "SIZE")  # a struct begins with its size
     about = next(o for o in OBJECTS.values() if any(f.struct == name for f in o.figures))
     about = OBJECTS.get(name, about)
-    out = c_comment(about.doc[0].upper() + about.doc[1:] + ".", "", "")[:-1] or [f"/* {about.doc[0].upper() + about.doc[1:]}. */"]
-    out += [f"typedef struct plim_{name} {{"]
+    out = [*c_comment(f"{about.doc[0].upper()}{about.doc[1:]}."), f"typedef struct plim_{name} {{"]
+    group = about
     for f in figures:
+        if f.group is not group:
+            out += c_group(f.group, name, f is figures[0])
+        group = f.group
         for declaration, doc in c_fields(f):
-            first = "    " + declaration
-            out += c_comment(doc, "    ", first) if doc else [first]
+            out += c_field(declaration, doc)
     return "\n".join(out + [f"}} plim_{name};"]) + "\n"
 
 

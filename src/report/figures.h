@@ -8,7 +8,8 @@
  * docs/adding/figure.md is an example.
  *
  *     OBJECT(name, Class, .doc = ...)          begins the figures of an object; without a
- *                                              class Python has none
+ *                                              class Python has none; its fields are a group of
+ *                                              plim_STRUCT, under a line that says the doc
  *     REPORT(name, Class, schema, .doc = ...)  of a whole answer: its class is CLASSReport
  *     TABLE(name, .doc = ...)           of the rows of a table, which are no object
  *     FIGURE(struct, field, KIND, ...)         a field of plim_STRUCT; kinds.def has the kinds
