@@ -42,6 +42,7 @@ static plim_status answer_request(plim_alloc *h, uint32_t i, uint64_t bytes, uin
                                   uint32_t *out, plim_err *err)
 {
     plim_assert(size >= bytes);
+    plim_assert(i == PLIM_NONE || i < ((const plim_chunks *)h)->n);
     if (h->full)
         return plim_oom(err);
     if (i == PLIM_NONE)

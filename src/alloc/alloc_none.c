@@ -59,7 +59,8 @@ static plim_status none_release(plim_alloc *h, uint32_t p, plim_err *err)
 {
     none *c = (none *)h;
     uint64_t bytes = c->pieces[p].bytes;
-    plim_assert(p < c->n && c->pieces[p].live);
+    plim_assert(p < c->n && c->pieces[p].live && bytes <= h->device.used);
+    plim_assert(bytes <= h->live_requested);
     (void)err;
     plim_device_give(&h->device, bytes, &c->pieces[p].addr);
     c->pieces[p] = (piece){.next_unused = c->unused};

@@ -151,6 +151,7 @@ static uint32_t bucket_of(const run *r, uint32_t event)
 static uint32_t bucket_begin(const run *r, uint32_t bucket)
 {
     uint64_t n = r->out->n_buckets;
+    plim_assert(n > 0 && bucket <= n);
     return (uint32_t)((bucket * (uint64_t)r->t->n_events + n - 1) / n);
 }
 
@@ -161,6 +162,7 @@ static void enter_stretch(run *r, uint32_t event)
     plim_sim *o = r->out;
     while (r->mark < t->n_marks && t->marks[r->mark].first <= event) {
         const plim_mark *m = &t->marks[r->mark++];
+        plim_assert(!o->rows || o->n_rows < t->n_marks);
         if (o->rows)
             o->rows[o->n_rows++] = (plim_phase_row){.step = m->step,
                                                     .phase = (plim_phase)m->phase,
@@ -262,6 +264,7 @@ plim_status plim_sim_live_after(plim_arena *a, const plim_tape *t, uint32_t last
 {
     uint8_t *live = PLIM_NEW_N(a, uint8_t, t->n_storages);
     uint32_t *ids, count = 0;
+    plim_assert(last == PLIM_NONE || last < t->n_events);
     if (!live)
         return plim_oom(err);
     for (uint32_t i = 0; last != PLIM_NONE && i <= last; i++) {

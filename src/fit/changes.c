@@ -299,6 +299,7 @@ static uint32_t order_rows(const search *s, const uint64_t part[PLIM_PART_COUNT]
         for (int p = 0; p < PLIM_PART_COUNT; p++)
             if (!(seen_parts >> p & 1) && (top < 0 || part[p] > part[top]))
                 top = p;
+        plim_assert(top >= 0);
         seen_parts |= 1u << top;
         for (size_t i = 0; i < PLIM_COUNT(rows) && part[top]; i++) {
             if (seen_rows >> i & 1 || !(rows[i].parts >> top & 1))
@@ -366,6 +367,7 @@ static plim_status combine_found(search *s)
     trial one[PLIM_COUNT(rows)];
     uint32_t n = s->n_found, pairs = 0;
     qsort(s->found, n, sizeof *s->found, compare_trials);
+    plim_assert(n <= PLIM_COUNT(one));
     memcpy(one, s->found, n * sizeof *one);
     for (uint32_t sum = 1; sum < 2 * n && !st; sum++) /* the best with the second best first */
         for (uint32_t i = 0; 2 * i < sum && !st && pairs < COMBINED; i++) {

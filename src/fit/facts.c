@@ -46,6 +46,7 @@ bool plim_facts_add(plim_facts *f, const plim_fact *fact)
     plim_fact *own = &f->list[f->n++];
     *own = *fact;
     own->older = slot->value;
+    plim_assert(own->older < f->n);
     slot->value = f->n;
     return true;
 }

@@ -43,6 +43,7 @@ static plim_status search_card(card_worker *w, plim_fit_search *s, uint32_t i)
         w->self ? PLIM_OK : plim_job_progress(&w->job, i, l->n, l->cards[i]->name, &w->err);
     if (!st)
         st = plim_fit_card(s, l->cards[i], &l->rows[i], &w->err);
+    plim_assert(st || l->rows[i].gpu);
     for (uint32_t k = i + 1; !st && k < l->n; k++)
         if (is_left(w, k))
             plim_fit_same(s, l->cards[k], &l->rows[i], &l->rows[k]);
@@ -89,6 +90,7 @@ static uint32_t share_cards(const card_list *l, uint32_t wide)
 static plim_status run_workers(const plim_job *job, card_list *l, card_worker *workers,
                                uint32_t wide, plim_step_info *info, plim_err *err)
 {
+    plim_assert(wide > 0 && wide <= MOST_WORKERS);
     const card_worker *failed = NULL;
     for (uint32_t k = wide; k-- > 0;) {
         workers[k] = (card_worker){

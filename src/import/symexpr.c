@@ -25,6 +25,7 @@ static bool frac_make(int64_t n, int64_t d, frac *out)
         return false;
     int64_t g = find_gcd(n, d) * (d < 0 ? -1 : 1);
     *out = (frac){n / g, d / g};
+    plim_assert(out->d > 0);
     return true;
 }
 

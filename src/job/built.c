@@ -89,6 +89,7 @@ plim_dtype plim_job_cache_dtype(const plim_job *job, const plim_graph *g)
 plim_status plim_job_tape(const plim_job *job, const plim_graph *g, plim_arena *a,
                           plim_tape *t, plim_step_info *info, plim_err *err)
 {
+    plim_assert(job->step.torch && job->alloc.allocator);
     plim_tape_init(t, a);
     t->bound = job->bound;
     if (job->step.share.every_rank)

@@ -228,6 +228,7 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const plim_model *model,
         st = read_libraries(job, job->settings, err);
     if (st)
         return st;
+    plim_assert(job->step.steps > 0 && job->step.accumulate > 0);
     job->alloc.torch = job->step.torch->version;
     job->alloc.conf = plim_str_of(job->settings->alloc_conf);
     plim_job_use_card(job, NULL);

@@ -13,6 +13,7 @@ static plim_status check_groups(const plim_share *share, plim_err *err)
     int64_t ranks = share->size[PLIM_AXIS_pp], n = share->microbatches,
             group = (int64_t)plim_strategy_number(&share->strategy,
                                                   "microbatch_group_size_per_vp_stage");
+    plim_assert(ranks > 1 && n > 0);
     if (!group && n % ranks == 0)
         return PLIM_OK;
     if (!group)
@@ -35,6 +36,7 @@ static plim_status check_rounds(const plim_share *share, plim_err *err)
 {
     int64_t ranks = share->size[PLIM_AXIS_pp], n = share->microbatches,
             rounds = PLIM_MAX(1, n / ranks);
+    plim_assert(ranks > 1 && n > 0);
     bool interleaved = share->schedule == PLIM_SCHEDULE_INTERLEAVED;
     if ((interleaved || share->schedule == PLIM_SCHEDULE_ZERO_BUBBLE) && n % rounds)
         return plim_fail(err, PLIM_EUSAGE, 0,
@@ -81,6 +83,7 @@ static plim_status read_pipeline(plim_job *job, plim_err *err)
 static plim_status check_experts(const plim_share *s, plim_err *err)
 {
     int64_t cards = s->size[PLIM_AXIS_dp];
+    plim_assert(s->experts > 0);
     return cards % s->experts ? plim_fail(err, PLIM_EUSAGE, 0,
                                           "ep: groups of %" PRId64
                                           " cards do not divide the %" PRId64 " cards of dp",

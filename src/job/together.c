@@ -69,6 +69,7 @@ static void list_strategies(plim_buf *b, unsigned flag, unsigned usual)
         left += (plim_strategy_at(i)->flags & flag) != 0;
     while (!(plim_strategy_at(from)->flags & usual))
         from++;
+    plim_assert(from < n);
     for (uint32_t i = from; left; i++)
         if (plim_strategy_at(i % n)->flags & flag)
             add_name(b, plim_strategy_at(i % n)->name, --left);
@@ -155,6 +156,7 @@ static void write_sentence(plim_buf *b, const char *text, const plim_job *job)
 static plim_status refuse_job(const plim_job *job, const struct row *row, plim_err *err)
 {
     plim_buf b;
+    plim_assert(row->why || (traits[row->a].name && traits[row->b].name));
     plim_buf_init(&b, job->arena);
     write_sentence(&b, row->why ? row->why : "with ", job);
     if (!row->why) {
@@ -172,6 +174,7 @@ plim_status plim_together_check(const plim_job *job, plim_together_when when,
                                 const plim_graph *g, plim_err *err)
 {
     const plim_strategy_spec *by = &job->step.share.strategy;
+    plim_assert(g || (when != PLIM_TOGETHER_GRAPH && when != PLIM_TOGETHER_DIVISION));
     const asked q = {.job = job,
                      .set = job->settings,
                      .step = &job->step,

@@ -117,6 +117,7 @@ plim_status plim_job_note(const plim_job *job, plim_graph *g, plim_err *err)
 
 double plim_job_samples_per_s(const plim_job *job, int64_t batch, double seconds)
 {
+    plim_assert(batch >= 0);
     double samples = (double)batch * (job->step.infer ? 1 : job->step.accumulate);
     return seconds > 0 ? samples / seconds : 0;
 }

@@ -10,6 +10,7 @@ bool plim_world_since(const plim_world *w, int cc)
         w->asked->since = PLIM_MAX(w->asked->since, cc);
     else if (w->asked)
         w->asked->before = PLIM_MIN(w->asked->before, cc);
+    plim_assert(!w->asked || (w->asked->since <= w->cc && w->cc < w->asked->before));
     return since;
 }
 

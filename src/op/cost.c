@@ -14,6 +14,7 @@ static const plim_meta *cost_input(const plim_cost_call *c, uint32_t slot)
 /* Of a list of tensors; NULL: absent. */
 static const plim_meta *cost_nth(const plim_cost_call *c, const plim_arg *list, uint32_t k)
 {
+    plim_assert(k < list->n);
     return list->ids[k] == PLIM_NONE ? NULL : &c->g->values[list->ids[k]].meta;
 }
 
@@ -231,6 +232,7 @@ plim_status plim_op_cost(const plim_graph *g, const plim_node *n, plim_cost *out
         c.out = &g->values[n->outs[0]].meta;
         c.out_numel = cost_numel(c.out);
     }
+    plim_assert(!n->op || n->op->cost);
     if (n->op)
         n->op->cost(&c, out);
     bool view = n->op && (n->op->cost == plim_cost_view ||

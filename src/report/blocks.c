@@ -4,6 +4,7 @@
 /* Adds a copy of `of`.  Where memory ends, the last block stays the last; the page is bad. */
 static void add_block(plim_page *p, plim_block of)
 {
+    plim_assert(of.kind < PLIM_BLOCK_KIND_COUNT);
     plim_block *b = PLIM_NEW(&p->arena, plim_block);
     if (!b) {
         p->buf.bad = true;
@@ -21,12 +22,14 @@ static void add_block(plim_page *p, plim_block of)
 
 void plim_in_quiet(plim_page *p)
 {
+    plim_assert(p->buf.bad || p->last);
     if (p->last)
         p->last->quiet = p->has_quiet = true;
 }
 
 void plim_block_paint(plim_page *p, plim_paint paint)
 {
+    plim_assert(p->buf.bad || p->last);
     if (p->last)
         p->last->paint = paint;
 }
@@ -255,6 +258,7 @@ void plim_bars(plim_page *p, uint64_t whole)
 void plim_bar_add(plim_page *p, const char *name, uint64_t bytes, plim_text percent,
                   plim_paint paint)
 {
+    plim_assert(p->buf.bad || !p->last || bytes <= p->last->whole);
     add_fact(p, (plim_fact){.name = plim_page_clean(p, name),
                             .value = plim_page_clean(p, plim_fmt_bytes(bytes, p->style.si).s),
                             .note = plim_page_clean(p, percent.s),

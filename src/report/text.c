@@ -182,6 +182,7 @@ static void write_paragraph(text *t, const plim_block *b)
 /* A figure for programs: "note TEXT". */
 static void write_note(text *t, const plim_block *b)
 {
+    plim_assert(b->pieces);
     if (t->p->style.quiet)
         plim_buf_printf(&t->p->buf, "note " PLIM_STR_FMT "\n", PLIM_STR_ARG(b->pieces->text));
     else

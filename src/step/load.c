@@ -30,6 +30,7 @@ static uint32_t module_get(plim_arena *a, module_tree *t, plim_str path)
         if (parent == PLIM_NONE)
             return PLIM_NONE;
     }
+    plim_assert(!path.n || parent < t->n);
     if (!PLIM_PUSH_ROOM(a, t->mods, t->n, t->cap) || !plim_map_put(a, &t->by_path, path, t->n))
         return PLIM_NONE;
     id = t->n++;
@@ -131,6 +132,7 @@ uint32_t plim_step_order(plim_arena *a, const plim_graph *g, bool parents_first,
                 break;
         }
     }
+    plim_assert(n <= g->n_values);
     return n;
 }
 
@@ -183,6 +185,7 @@ static flat *flats_of(plim_arena *a, const plim_graph *g, uint32_t *n)
 /* cuDNN reserves room for biases even where there are none. */
 static void flatten_weights(plim_machine *m, const flat *f, plim_t *value)
 {
+    plim_assert(f->n > 0 && !f->left);
     uint64_t total = 0, numel = 0;
     for (uint32_t i = 0; i < f->n; i++) {
         const plim_meta *w = plim_m_meta(m, value[f->weight[i]]);
@@ -273,6 +276,7 @@ static void load_adapters(const loading *l, const uint32_t *order, uint32_t n,
 void plim_step_load(plim_machine *m, plim_arena *a, const plim_graph *g, plim_dtype dtype,
                     bool from_host, const uint32_t *values, uint32_t n, plim_t *value)
 {
+    plim_assert(n <= g->n_values);
     const loading l = {m, g, value, from_host};
     uint32_t n_flats = 0, *order = PLIM_NEW_N(a, uint32_t, (uint64_t)n + 1);
     flat *flats = flats_of(a, g, &n_flats);

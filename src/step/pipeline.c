@@ -28,6 +28,7 @@ void plim_run_pipelined(plim_run *r)
         plim_m_oom(r->m);
         return;
     }
+    plim_assert(!r->pipeline && r->s->share.microbatches > 0);
     p->n = g->part.n_chunks;
     p->microbatches = (uint32_t)r->s->share.microbatches;
     for (uint32_t i = 0; i < p->n; i++) {
@@ -39,6 +40,7 @@ void plim_run_pipelined(plim_run *r)
     r->pipeline = p;
     r->shared.defers = true;
     const plim_chunk *last = &g->part.chunks[p->n - 1];
+    plim_assert(last->n_outputs > 0);
     if (!last->sends &&
         r->s->share.schedule !=
             PLIM_SCHEDULE_MEGATRON) /* the model's outputs are its loss and others: stage.c */
@@ -48,6 +50,7 @@ void plim_run_pipelined(plim_run *r)
 void plim_run_pipeline(plim_run *r)
 {
     plim_pipeline *p = r->pipeline;
+    plim_assert(p && p->n > 0);
     p->passes = 0;
     if (r->s->share.schedule == PLIM_SCHEDULE_MEGATRON)
         plim_run_megatron(r);

@@ -20,6 +20,7 @@ void plim_stage_forward(plim_run *r, const plim_stage *s, uint32_t k)
 {
     plim_flight *f = &s->flights[k];
     const plim_chunk *c = s->chunk;
+    plim_assert(k < r->pipeline->microbatches && c->n_outputs > 0);
     plim_m_set_grad_mode(r->m, true);
     memcpy(r->now->x, f->x, sizeof f->x);
     plim_run_stage(r, c, s->first, s->last);
@@ -33,6 +34,7 @@ void plim_stage_backward(plim_run *r, const plim_stage *s, uint32_t k)
 {
     plim_pipeline *p = r->pipeline;
     plim_flight *f = &s->flights[k];
+    plim_assert(p->passes < p->n * p->microbatches);
     r->shared.more_passes = ++p->passes < p->n * p->microbatches;
     plim_run_mark(r, PLIM_PHASE_BACKWARD, PLIM_STR("loss"));
     plim_m_backward(r->m, s->chunk->sends ? f->out : f->loss, f->gradient, plim_run_visit, r);

@@ -221,6 +221,7 @@ static void act_nth(plim_run *r, uint32_t n, uint32_t round, action what)
     const plim_pipeline *p = r->pipeline;
     uint32_t at = n / round % p->n, k = n / (round * p->n) * round + n % round;
     plim_stage *back = &p->stages[p->n - 1 - at];
+    plim_assert(at < p->n && k < p->microbatches);
     switch (what) {
     case FORWARD: act_forward(r, at, k); break;
     case BACKWARD: run_backward(r, back, k); break;
@@ -289,6 +290,7 @@ static void (*const schedules[])(plim_run *r) = {
  * card from the start. */
 void plim_run_torch(plim_run *r)
 {
+    plim_assert(r->s->share.schedule < PLIM_COUNT(schedules));
     plim_run_fetch(r, 1);
     plim_run_zero_grads(r);
     if (!r->step)

@@ -19,6 +19,7 @@ static uint32_t scope_depth(const plim_graph *g, uint32_t s)
 static uint32_t held_until(const plim_graph *g, const uint32_t *depth, const uint32_t *last,
                            uint32_t from, uint32_t u)
 {
+    plim_assert(from < g->n_scopes && u < g->n_nodes);
     uint32_t a = from, b = g->nodes[u].scope, call = PLIM_NONE;
     while (depth[a] > depth[b])
         a = g->scopes[a].parent;
@@ -88,6 +89,7 @@ bool plim_step_release_plan(plim_arena *a, const plim_graph *g, plim_release *ou
     uint32_t *at = PLIM_NEW_N(a, uint32_t, (uint64_t)g->n_nodes + 1);
     if (!at)
         return false;
+    plim_assert(out->first[g->n_nodes] <= g->n_values);
     memcpy(at, out->first, (size_t)g->n_nodes * sizeof *at);
     for (uint32_t i = 0; i < g->n_values; i++)
         if (g->values[i].kind == PLIM_VALUE_NODE && until[i] != PLIM_NONE)

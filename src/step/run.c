@@ -3,6 +3,7 @@
 
 void plim_run_mark(plim_run *r, plim_phase phase, plim_str op)
 {
+    plim_assert(r->step >= -1 && phase < PLIM_PHASE_COUNT);
     if (!plim_tape_mark(r->tape, r->step, phase, op))
         plim_m_oom(r->m);
     r->ledger.phase = (uint8_t)phase;
@@ -14,6 +15,7 @@ void plim_run_mark(plim_run *r, plim_phase phase, plim_str op)
  * scored token by token), else values like the output. */
 static plim_t make_target(plim_run *r)
 {
+    plim_assert(r->g->n_outputs > 0);
     plim_meta t = plim_step_meta(r->s->dtype, &r->g->values[r->g->outputs[0]].meta);
     if (r->loss_kind == PLIM_LOSS_SUM || r->loss_kind == PLIM_LOSS_MODEL)
         return 0;
@@ -31,6 +33,7 @@ static plim_t make_target(plim_run *r)
 static void load_batch(plim_run *r, plim_batch *b)
 {
     const plim_graph *g = r->g;
+    plim_assert(g->n_inputs <= PLIM_RUN_INPUTS);
     for (uint32_t i = 0; i < g->n_inputs; i++) {
         const plim_value *v = &g->values[g->inputs[i]];
         plim_meta meta = plim_step_meta(r->s->dtype, &v->meta);
@@ -90,6 +93,7 @@ void plim_run_zero_grads(plim_run *r)
 
 static plim_str node_name(const plim_graph *g, uint32_t node)
 {
+    plim_assert(node < g->n_nodes && g->nodes[node].scope < g->n_scopes);
     const plim_node *n = &g->nodes[node];
     plim_str path = g->scopes[n->scope].path;
     return path.n ? path : n->target;
@@ -110,7 +114,7 @@ void plim_run_visit(void *ud, uint32_t where, const char *fn)
 /* Runs the nodes [first, last), and releases each value where Python does. */
 static void run_nodes(plim_run *r, uint32_t first, uint32_t last, plim_phase phase)
 {
-    plim_assert(first <= last);
+    plim_assert(first <= last && last <= r->g->n_nodes);
     const plim_graph *g = r->g;
     uint32_t scope = PLIM_NONE;
     for (uint32_t i = first; i < last && !plim_m_bad(r->m) && !plim_m_stopped(r->m); i++) {
@@ -141,6 +145,7 @@ static void run_region(plim_run *r, uint32_t i)
 {
     plim_assert(i < r->regions.n);
     const plim_region *q = &r->regions.r[i];
+    plim_assert(q->first <= q->last && q->last <= r->g->n_nodes);
     bool reentrant = r->regions.reentrant; /* inference has no regions */
     plim_m_region_begin(r->m, i);
     for (uint32_t k = 0; k < q->n_inputs; k++)
@@ -212,6 +217,7 @@ static void recompute_backward(void *ud, uint32_t region, const plim_t *input, u
     plim_run *r = ud;
     plim_assert(r->regions.reentrant && region < r->regions.n);
     const plim_region *q = &r->regions.r[region];
+    plim_assert(n == q->n_inputs);
     plim_t *in = PLIM_NEW_N(r->a, plim_t, (uint64_t)n + 1),
            *out = PLIM_NEW_N(r->a, plim_t, (uint64_t)q->n_outputs + 1);
     if (!in || !out) {
@@ -250,6 +256,7 @@ void plim_run_stage(plim_run *r, const plim_chunk *c, uint32_t first, uint32_t l
 {
     plim_assert(first <= last && r->now);
     const plim_graph *g = r->g;
+    plim_assert(c->output <= g->n_outputs && c->n_outputs <= g->n_outputs - c->output);
     for (uint32_t i = 0; i < g->n_inputs; i++)
         r->value[g->inputs[i]] = r->now->x[i];
     uint32_t at = first;

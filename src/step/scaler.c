@@ -60,6 +60,7 @@ static void scale_gradients(plim_scaler *s, plim_t inverse, plim_t found)
 
 void plim_scaler_unscale(plim_scaler *s, plim_optim_run *o)
 {
+    plim_assert(!s->unscaled);
     if (!s->on || !takes_gradients(s, o, false))
         return;
     plim_t wide = brief_number(s, "inv_scale", PLIM_F64),

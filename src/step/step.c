@@ -226,6 +226,7 @@ static void choose_loss(plim_run *r)
 static void choose_loop(plim_run *r)
 {
     r->loop = r->s->loop ? r->s->loop : plim_loop_usual(r->loss_kind == PLIM_LOSS_MODEL);
+    plim_assert(r->loop);
     r->keeps = r->s->keeps_given ? r->s->keeps : r->loop->keeps;
 }
 

@@ -90,6 +90,7 @@ void plim_onnx_split_op(onnx_call *c)
     uint32_t id, out[MAX_PARTS];
     if (!x || !plim_onnx_split(c, x, &axis, sizes, MAX_PARTS) || !plim_onnx_need(c, 1, &id))
         return;
+    plim_assert(c->node->n_out <= MAX_PARTS);
     plim_named_arg a[3] = {ARG_T("self", id),
                            ARG_IS("split_sizes", ((plim_ints){sizes, c->node->n_out})),
                            ARG_I("dim", axis)};

@@ -69,6 +69,7 @@ static bool window_read(const onnx_call *c, const plim_meta *x, const plim_meta 
 static void window_dims(const window *w, const plim_meta *x, bool ceil_mode, plim_meta *out)
 {
     for (int32_t i = 0; i < w->n; i++) {
+        plim_assert(w->stride[i] > 0 && w->k[i] > 0);
         int64_t room =
             x->dim[i + 2] + w->before[i] + w->after[i] - (w->k[i] - 1) * w->dilation[i] - 1;
         int64_t steps = room < 0 ? -1 : room / w->stride[i];

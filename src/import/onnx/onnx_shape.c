@@ -153,6 +153,7 @@ static bool slice_one(int64_t dim, int64_t start, int64_t end, int64_t step, onn
     out->start = start;
     out->step = step;
     out->count = span > 0 ? (span - 1) / by + 1 : 0;
+    plim_assert(!out->count || (start >= 0 && start < dim));
     return true;
 }
 

@@ -50,6 +50,7 @@ static plim_status check_type(gguf *f, const plim_item *it, uint32_t type)
 /* Checks that rows are whole blocks; sets it->bytes. */
 static plim_status check_size(gguf *f, plim_item *it, uint32_t type)
 {
+    plim_assert(type < PLIM_COUNT(ggml_types) && ggml_types[type].block);
     uint64_t n = 1, row = it->rank ? (uint64_t)it->dim[it->rank - 1] : 1;
     bool fits = true;
     for (int32_t i = 0; i < it->rank && fits; i++)
@@ -143,6 +144,7 @@ static plim_status read_tensors(gguf *f, plim_inventory *v)
 
 static plim_status check_tensors(const plim_inventory *v, uint32_t first, plim_err *err)
 {
+    plim_assert(first <= v->n_items);
     uint32_t n = v->n_items - first;
     plim_str *names = PLIM_NEW_N(v->arena, plim_str, (uint64_t)n + 1);
     if (!names)

@@ -258,6 +258,7 @@ static int compare_spans(const void *a, const void *b)
 static plim_status check_spans(st_file *f, uint64_t data, uint64_t size)
 {
     uint64_t end = 0;
+    plim_assert(data <= size);
     if (f->n_spans)
         qsort(f->spans, f->n_spans, sizeof *f->spans, compare_spans);
     for (uint32_t i = 0; i < f->n_spans; i++) {
@@ -285,6 +286,7 @@ static plim_status check_spans(st_file *f, uint64_t data, uint64_t size)
 
 static uint64_t header_size(plim_bytes b)
 {
+    plim_assert(b.n >= 8);
     uint64_t n = 0;
     for (int i = 8; i-- > 0;)
         n = n << 8 | b.p[i];
