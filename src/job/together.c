@@ -127,10 +127,10 @@ static void write_word(plim_buf *b, plim_str word, const plim_job *job)
         plim_buf_puts(b, step->share.strategy.name);
     else if (plim_str_is(word, "strategy given"))
         plim_buf_puts(b, job->settings->strategy);
-    else if (plim_str_is(word, "unpacked"))
+    else {
+        plim_assert(plim_str_is(word, "unpacked"));
         plim_buf_puts(b, plim_adapter_unpacked(&job->adapter));
-    else
-        plim_assert(!"a word of a sentence that nobody writes");
+    }
 }
 
 /* What comes before the mark, or all. */
