@@ -21,9 +21,9 @@
  * .known   a flag: where it is not set, this is unknown
  * .unless  a text that says why this is unknown, if it is
  * .any     a number: where it is 0, this is null, as .nothing says; .with: the same of a text
- * .only    a field of this kind, of a PART a flag: where it is 0, NULL, "" or false, the object
- *          has no such member
  * .when    a flag: where it is not set, the object has no such member
+ * .only    a field of this kind, most often this one: where it is 0, NULL or "", likewise.  One
+ *          word cannot say both: what is empty depends on the kind, and an offset has none
  * .title   its heading in text; without one it is not in text
  * .align, .least, .drop  its column in text
  * .exact   a flag: where it is not set, "~" stands before it in text

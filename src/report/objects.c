@@ -115,8 +115,6 @@ bool plim_column_there(const plim_column *c, const void *of)
         return false;
     if (!c->only)
         return true;
-    if (c->kind == PLIM_KIND_PART)
-        return *(const bool *)field_at(of, c->only);
     if (c->kind == PLIM_KIND_REF)
         return *(const void *const *)field_at(of, c->only);
     plim_cell cell = plim_column_cell(&(plim_column){.kind = c->kind, .at = c->only}, of);

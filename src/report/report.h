@@ -194,7 +194,7 @@ typedef struct plim_column {
     uint16_t with;   /* a text: NULL: this is null */
     uint16_t unless; /* a text: unless NULL, it says why this is unknown */
     uint16_t exact;  /* a bool: false: "~" stands before it in text */
-    uint16_t only; /* of its kind, of a PART a bool: if empty, the object has no such member */
+    uint16_t only; /* of its kind: if empty, the object has no such member */
     uint16_t when; /* a bool: false: likewise */
     uint16_t size; /* of an item of the array at `at`; 0: it is one of pointers */
     const char *empty; /* 0, NULL or "" is unknown, and says this; NULL: it is a value */
