@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "live/live.h"
+#include "live_forms.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 extern const plim_live_source plim_source_drm;
@@ -74,13 +74,6 @@ static void make_root(void)
     atexit(remove_root);
 }
 
-static int count_text(void *ud, const char *text, size_t n)
-{
-    (void)text;
-    *(size_t *)ud += n;
-    return 0;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
     plim_arena a = PLIM_ARENA_INIT;
@@ -107,20 +100,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
                         .n_devices = r.n_devices,
                         .processes = r.processes,
                         .n_processes = r.n_processes};
-    static const plim_render forms[] = {PLIM_TEXT, PLIM_JSON, PLIM_CSV, PLIM_MD};
-    for (size_t form = 0; form < PLIM_COUNT(forms); form++) {
-        size_t printed = 0;
-        plim_status st = plim_live_print(&v, forms[form], NULL, count_text, &printed, NULL);
-        plim_assert(!st && printed);
-        (void)st;
-    }
-    for (int form = 0; form < PLIM_LIVE_FORM_COUNT; form++) {
-        size_t printed = 0;
-        plim_status st =
-            plim_live_export(&v, (plim_live_form)form, count_text, &printed, NULL);
-        plim_assert(!st && printed);
-        (void)st;
-    }
+    print_forms(&v);
     plim_arena_free(&a);
     return 0;
 }

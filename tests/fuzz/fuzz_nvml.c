@@ -2,6 +2,7 @@
  * input.  Whatever it says, the reading can be printed in every form, and an impossible number
  * is not in it. */
 #include "live/nvml.h"
+#include "live_forms.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 
@@ -121,13 +122,6 @@ static void *find_row(void *ud, const char *name)
     return NULL;
 }
 
-static int count_text(void *ud, const char *text, size_t n)
-{
-    (void)text;
-    *(size_t *)ud += n;
-    return 0;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
     plim_arena a = PLIM_ARENA_INIT, past_arena = PLIM_ARENA_INIT;
@@ -165,20 +159,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
                         .n_notes = r.n_notes,
                         .nvidia_driver = r.driver,
                         .cuda = r.cuda};
-    static const plim_render forms[] = {PLIM_TEXT, PLIM_JSON, PLIM_CSV, PLIM_MD};
-    for (size_t form = 0; form < PLIM_COUNT(forms); form++) {
-        size_t printed = 0;
-        plim_status st = plim_live_print(&v, forms[form], NULL, count_text, &printed, NULL);
-        plim_assert(!st && printed);
-        (void)st;
-    }
-    for (int form = 0; form < PLIM_LIVE_FORM_COUNT; form++) {
-        size_t printed = 0;
-        plim_status st =
-            plim_live_export(&v, (plim_live_form)form, count_text, &printed, NULL);
-        plim_assert(!st && printed);
-        (void)st;
-    }
+    print_forms(&v);
     plim_arena_free(&a);
     plim_arena_free(&past_arena);
     return 0;
