@@ -225,36 +225,33 @@ static void run_find_reports(const char *folder, char end, run_reports *out)
     qsort(out->at, (size_t)out->n, sizeof *out->at, run_report_order);
 }
 
-static void run_print_text(plim_console *c, const plim_style *st, const char *folder, char end,
-                           const run_reports *all)
+/* What tells reports of several processes apart: not in JSON, which says it itself. */
+static void run_print_heading(plim_console *c, plim_render render, const run_report *r)
+{
+    char text[48];
+    snprintf(text, sizeof text, render == PLIM_TEXT ? "Process %d\n" : "## Process %d\n\n",
+             r->pid);
+    if (!r->ranked)
+        plim_console_puts(c, text);
+}
+
+static void run_print_reports(plim_console *c, const plim_args *a, plim_render render,
+                              const char *folder, char end, const run_reports *all)
 {
     plim_rank_row rows[RUN_REPORTS_MOST];
     for (int i = 0; i < all->ranked; i++)
         rows[i] = all->at[i].row;
-    if (all->ranked > 1)
-        plim_ranks_table(c, st, rows, all->ranked);
-    for (int i = 0; i < all->n; i++) {
-        char text[PATH_MAX + 32];
-        snprintf(text, sizeof text, "%sProcess %d\n", i ? "\n" : "", all->at[i].pid);
-        if (all->n > 1 && !all->at[i].ranked)
-            plim_console_puts(c, text);
-        else if (i)
-            plim_console_puts(c, "\n");
-        snprintf(text, sizeof text, "%s/%d%c", folder, all->at[i].pid, end);
-        run_print_file(c, text);
-    }
-}
-
-/* In a rendering other than text. */
-static void run_print_rendering(plim_args *a, const char *folder, char end,
-                                const run_reports *all)
-{
+    if (all->ranked > 1 && render != PLIM_JSON)
+        plim_ranks_table(c, &a->style, render, rows, all->ranked);
     for (int i = 0; i < all->n; i++) {
         char path[PATH_MAX + 32];
-        snprintf(path, sizeof path, "%s/%d%c.%s", folder, all->at[i].pid, end, run_suffix(a));
-        if (i && a->render != PLIM_JSON)
-            plim_console_puts(&a->console, "\n");
-        run_print_file(&a->console, path);
+        if (i && render != PLIM_JSON)
+            plim_console_puts(c, "\n");
+        if (all->n > 1 && render != PLIM_JSON)
+            run_print_heading(c, render, &all->at[i]);
+        snprintf(path, sizeof path, "%s/%d%c%s%s", folder, all->at[i].pid, end,
+                 render == PLIM_TEXT ? "" : ".", render == PLIM_TEXT ? "" : run_suffix(a));
+        run_print_file(c, path);
     }
 }
 
@@ -264,11 +261,8 @@ static void run_print_all(plim_args *a, plim_console *copy, const char *folder, 
 {
     run_find_reports(folder, end, all);
     if (copy->file)
-        run_print_text(copy, &a->style, folder, end, all);
-    if (a->render == PLIM_TEXT)
-        run_print_text(&a->console, &a->style, folder, end, all);
-    else
-        run_print_rendering(a, folder, end, all);
+        run_print_reports(copy, a, PLIM_TEXT, folder, end, all);
+    run_print_reports(&a->console, a, a->render, folder, end, all);
 }
 
 /* The report of a process that imported PyTorch without using the GPU, such as a launcher,

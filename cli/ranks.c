@@ -135,16 +135,25 @@ static void ranks_size(char *out, size_t n, unsigned long long bytes, bool si)
     snprintf(out, n, "%.2f %s", (double)bytes / unit, si ? "MB" : "MiB");
 }
 
-void plim_ranks_table(plim_console *c, const plim_style *st, const plim_rank_row *rows, int n)
+void plim_ranks_table(plim_console *c, const plim_style *st, plim_render render,
+                      const plim_rank_row *rows, int n)
 {
     static const char *const words[] = {"unknown", "no", "yes"};
-    plim_console_puts(c, "Ranks\n  rank  peak allocated        reserved  fits\n");
+    const bool text = render == PLIM_TEXT;
+    plim_console_puts(c, text ? "Ranks\n  rank  peak allocated        reserved  fits\n"
+                              : "## Ranks\n\n| rank | peak allocated | reserved | fits |\n"
+                                "| ---: | ---: | ---: | --- |\n");
     for (int i = 0; i < n; i++) {
         char line[96], allocated[32], reserved[32];
+        const char *fits = words[rows[i].fits + 1];
         ranks_size(allocated, sizeof allocated, rows[i].allocated, st->si);
         ranks_size(reserved, sizeof reserved, rows[i].reserved, st->si);
-        snprintf(line, sizeof line, "  %4d  %14s  %14s  %s\n", rows[i].rank, allocated,
-                 reserved, words[rows[i].fits + 1]);
+        if (text)
+            snprintf(line, sizeof line, "  %4d  %14s  %14s  %s\n", rows[i].rank, allocated,
+                     reserved, fits);
+        else
+            snprintf(line, sizeof line, "| %d | %s | %s | %s |\n", rows[i].rank, allocated,
+                     reserved, fits);
         plim_console_puts(c, line);
     }
     plim_console_puts(c, "\n");

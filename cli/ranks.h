@@ -31,7 +31,8 @@ typedef struct plim_rank_row {
 /* Which comes first: what does not fit, then what allocates most. */
 int plim_ranks_worse(const plim_rank_row *a, const plim_rank_row *b);
 
-/* Prints a line for each row. */
-void plim_ranks_table(plim_console *c, const plim_style *st, const plim_rank_row *rows, int n);
+/* Prints a table with a line for each row, as text or Markdown. */
+void plim_ranks_table(plim_console *c, const plim_style *st, plim_render render,
+                      const plim_rank_row *rows, int n);
 
 #endif

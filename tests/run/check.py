@@ -628,6 +628,12 @@ def ranks():
               (["[0]", "0"] if number == 1 else ["[0,", "1]", "0"]), done.stdout)
         check(f"{number} with {backend}: a table of several ranks",
               done.stdout.count("rank  peak allocated") == (number > 1), done.stdout)
+    done = subprocess.run([*launch, "--md", "--world", "2", "--rank", "all", "--", PYTHON, HERE / "world.py", "ddp", "gloo"],
+                          capture_output=True, text=True)
+    check("in Markdown, too: the table, and a report a rank",
+          re.match(r"## Ranks\n\n\| rank \| peak allocated \| reserved \| fits \|\n\| ---: \| ---: \| ---: \| --- \|\n"
+                   r"(\| [01] \| [\d.]+ MiB \| [\d.]+ MiB \| yes \|\n){2}\n", done.stdout) and
+          done.stdout.count("### Peak") == 2, done.stdout + done.stderr)
     for schedule, kept in ("1f1b", [4, 3, 2, 1]), ("gpipe", [8] * 4):
         done = run(HERE / "pipeline.py", "--world", "4", "--rank", "all", "--json",
                    args=(schedule,), gpu=("--gpu", "h100"))
