@@ -109,7 +109,7 @@ static plim_rows serve_parts(const plim_serve *s)
     bool host = false;
     for (uint32_t i = 0; i < s->n_parts; i++)
         host |= s->parts[i]->place == PLIM_ON_HOST;
-    r.only = host ? NULL : "part,bytes,usual,doc";
+    r.hidden = host ? NULL : "place";
     return r;
 }
 

@@ -191,10 +191,13 @@ plim_align plim_column_align(const plim_column *c)
     return c->align ? (plim_align)c->align : left ? PLIM_LEFT : PLIM_RIGHT;
 }
 static bool column_shrinks(const plim_column *c) { return c->align >= PLIM_CUT_TAIL; }
-static uint32_t column_least(const plim_column *c, uint32_t width)
+/* `brief`: where nothing else is left to do, names are cut to their first letters. */
+static uint32_t column_least(const plim_column *c, uint32_t width, bool brief)
 {
-    uint32_t title = plim_text_width(plim_str_of(c->title));
-    return column_shrinks(c) ? PLIM_MIN(width, PLIM_MAX(c->least, title)) : width;
+    enum { BRIEF = 8 };
+    uint32_t title = plim_text_width(plim_str_of(c->title)),
+             least = brief ? BRIEF : PLIM_MAX(c->least, title);
+    return column_shrinks(c) ? PLIM_MIN(width, least) : width;
 }
 
 /* Is `a` narrowed before `b`?  Of equally important columns, the wider one is. */
@@ -205,7 +208,7 @@ static bool column_yields(const plim_column *a, uint32_t width_a, const plim_col
 }
 
 /* Narrows columns until all that are not hidden fit in `room`; false if they do not. */
-static bool rows_squeeze(const plim_pick *pick, const bool *hidden, uint32_t room,
+static bool rows_squeeze(const plim_pick *pick, const bool *hidden, uint32_t room, bool brief,
                          uint32_t *width)
 {
     uint32_t total = 0, least = 0;
@@ -214,13 +217,13 @@ static bool rows_squeeze(const plim_pick *pick, const bool *hidden, uint32_t roo
             continue;
         uint32_t gap = total ? 2 : 0;
         total += width[k] + gap;
-        least += column_least(pick->column[k], width[k]) + gap;
+        least += column_least(pick->column[k], width[k], brief) + gap;
     }
     bool fits = least <= room;
     while (total > room && total > least) {
         size_t first = pick->n;
         for (size_t k = 0; k < pick->n; k++)
-            if (!hidden[k] && width[k] > column_least(pick->column[k], width[k]) &&
+            if (!hidden[k] && width[k] > column_least(pick->column[k], width[k], brief) &&
                 (first == pick->n ||
                  column_yields(pick->column[k], width[k], pick->column[first], width[first])))
                 first = k;
@@ -256,7 +259,7 @@ static bool rows_layout(const plim_rows *r, const plim_pick *pick, uint32_t room
         want[k] = column_shrinks(pick->column[k]) ? PLIM_MIN(g->width[k], room) : g->width[k];
     for (;;) {
         memcpy(g->width, want, sizeof want);
-        if (rows_squeeze(pick, hidden, room, g->width))
+        if (rows_squeeze(pick, hidden, room, false, g->width))
             return true;
         if ((r->only && *r->only) || !rows_drop(pick, hidden))
             return false;
@@ -297,10 +300,12 @@ plim_status plim_rows_text(plim_page *p, const plim_rows *r, uint32_t indent, pl
     PLIM_TRY(plim_rows_pick(r, PLIM_IN_TEXT, &pick, err));
     if (!rows_fill(p, r, &pick, false, &g))
         return plim_oom(err);
-    if (!rows_layout(r, &pick, p->width - indent, &g, hidden)) {
+    const uint32_t room = p->width - indent;
+    if (!rows_layout(r, &pick, room, &g, hidden)) {
         if (!rows_fill(p, r, &pick, true, &g))
             return plim_oom(err);
-        rows_layout(r, &pick, p->width - indent, &g, hidden);
+        if (!rows_layout(r, &pick, room, &g, hidden))
+            rows_squeeze(&pick, hidden, room, true, g.width);
     }
     plim_page_paint(p, PLIM_PAINT_DIM);
     rows_line(p, &pick, &g, hidden, g.cells, indent);

@@ -171,12 +171,17 @@ static void write_words(flow *f, plim_str s)
     }
 }
 
+static void write_indented(text *t, plim_str words, uint32_t indent)
+{
+    flow f = flow_open(t->p, " ", indent);
+    write_words(&f, words);
+    flow_end(&f);
+}
+
 static void write_paragraph(text *t, const plim_block *b)
 {
     plim_assert(b->pieces);
-    flow f = flow_open(t->p, b->gap, b->indent);
-    write_words(&f, b->pieces->text);
-    flow_end(&f);
+    write_indented(t, b->pieces->text, b->indent);
 }
 
 /* A figure for programs: "note TEXT". */
@@ -191,7 +196,8 @@ static void write_note(text *t, const plim_block *b)
 
 /* ---- figures ------------------------------------------------------------------ */
 
-/* The columns of the names and, where they are at the left, of the values. */
+/* The columns of the names and of the values: those of the style, unless narrower ones make
+ * room for a note. */
 static void measure_facts(const text *t, const plim_block *b, uint32_t *name, uint32_t *value)
 {
     const plim_facts_style *s = &b->facts_style;
@@ -200,7 +206,16 @@ static void measure_facts(const text *t, const plim_block *b, uint32_t *name, ui
         *name = PLIM_MAX(*name, plim_text_width(f->name));
         *value = PLIM_MAX(*value, plim_text_width(f->value));
     }
-    *name = s->name ? s->name : PLIM_MIN(*name, t->p->width / 2) + 2;
+    *name = PLIM_MIN(*name, t->p->width / 2) + 2;
+    const uint32_t least = s->indent + *name + *value + 2,
+                   styled = s->indent + s->name + PLIM_MAX(s->value, *value) + 2;
+    bool narrow = false;
+    for (const plim_fact *f = b->facts; f && s->value; f = f->next) {
+        const uint32_t note = plim_text_width(f->note);
+        narrow |= styled + note > t->p->width && least + note <= t->p->width;
+    }
+    *name = s->name && !narrow ? s->name : *name;
+    *value = s->value && !narrow ? s->value : *value;
 }
 
 static void write_fact(text *t, const plim_block *b, const plim_fact *f, uint32_t name,
@@ -215,19 +230,21 @@ static void write_fact(text *t, const plim_block *b, const plim_fact *f, uint32_
     plim_page_puts(t->p, "  ");
     set_paint(t, s->bold ? PLIM_PAINT_BOLD : PLIM_PAINT_PLAIN);
     if (s->value)
-        plim_page_field(t->p, f->value, PLIM_MAX(s->value, plim_text_width(f->value)), true);
+        plim_page_field(t->p, f->value, PLIM_MAX(value, plim_text_width(f->value)), true);
     else if (room && f->note.n)
         plim_page_field(t->p, f->value, value, false);
     else
         plim_buf_add(&t->p->buf,
                      plim_page_cut(t->p, f->value, width - PLIM_MIN(width, before), false));
-    if (f->note.n && (room || s->value)) {
+    if (f->note.n && room) {
         set_paint(t, s->bold ? PLIM_PAINT_DIM : PLIM_PAINT_PLAIN);
         plim_page_puts(t->p, "  ");
         plim_buf_add(&t->p->buf, f->note);
     }
     set_paint(t, b->paint);
     plim_page_puts(t->p, "\n");
+    if (f->note.n && !room && s->value) /* below the value */
+        write_indented(t, f->note, before);
 }
 
 static void write_facts(text *t, const plim_block *b)

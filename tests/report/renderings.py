@@ -6,6 +6,7 @@
  * What Markdown says stands in the text, too, and its tables and fences are whole.
  * What is left out of an answer is in every format, with --quiet, too.
  * Names from files cannot become markup.
+ * No line of text is wider than the page.
 """
 import csv
 import io
@@ -98,6 +99,16 @@ def check_names(folder):
         check_markdown([*command, path])
 
 
+def check_width(words):
+    for width in WIDTHS:
+        lines = ask(words, "--width", str(width)).stdout.splitlines()
+        wide = [line for line in lines if len(line) > width]
+        check(lines, f"{' '.join(map(str, words))} --width {width}: no text")
+        check(not wide, f"{' '.join(map(str, words))} --width {width}: {len(wide)} wider lines, such as {wide[:1]}")
+
+
+WIDTHS = 40, 47, 54, 61, 80, 100
+
 COMMANDS = """
 estimate resnet50 --gpu t4
 estimate gpt2 --dp 4 --strategy fsdp2
@@ -121,6 +132,24 @@ size 256x3x100x100
 size 2147483647x2147483647
 """
 
+# As wide as tables get: all cards, long names, numbers that no card has.
+WIDE = """
+fit resnet50
+fit resnet50 --vram 4000TiB
+fit gpt2 --find seq --gpu t4,gh200-141g
+fit --serve llama-3.1-8b --gpu t4,a100,h100
+compare efficientnet_b0 mobilenet_v3_small --batch 100000000 --gpu t4
+estimate resnet50 --batch 1000000000 --vram 1GiB
+estimate lenet5 --explain batch --batch 1000000000 --gpu t4
+estimate gpt2 --dp 512 --strategy fsdp2 --rank all
+layers resnet18 --batch 1000000000
+diff resnet50 resnet34 --batch 1000000
+serve llama-3.1-8b --context 100000 --concurrency 100000 --gpu t4
+models
+losses
+optimizers
+"""
+
 FILES = "snapshots/shared.pickle", "traces/gap.json"
 MESSAGE = """torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB of which
 1.13 GiB is free. Process 4242 has 22.50 GiB memory in use. Of the allocated memory 17.28 GiB is allocated by PyTorch, and 4.72 GiB
@@ -128,18 +157,22 @@ is reserved by PyTorch but unallocated."""
 
 
 def main():
-    for line in COMMANDS.split("\n"):
-        if line:
-            check_markdown(line.split())
+    for line in COMMANDS.strip().split("\n"):
+        check_markdown(line.split())
+        check_width(line.split())
+    for line in WIDE.strip().split("\n"):
+        check_width(line.split())
     for name in FILES:
         check_markdown(["replay", DATA / name])
+        check_width(["replay", DATA / name])
     check_note()
     with tempfile.TemporaryDirectory() as folder:
         check_names(pathlib.Path(folder))
         message = pathlib.Path(folder, "message.txt")
         message.write_text(MESSAGE.replace("\n", " "), encoding="utf-8")
         check_markdown(["oom", message])
-    print("\n".join(problems) or "what Markdown says, the text says; notes are in every format")
+        check_width(["oom", message])
+    print("\n".join(problems) or "what Markdown says, the text says, as wide as the page; notes are in every format")
     return 1 if problems else 0
 
 

@@ -1070,7 +1070,8 @@ static void test_place(void **state)
     out[0] = '\0';
     assert_int_equal(plim_vgpu_report_print(r, PLIM_TEXT, NULL, add_text, out, NULL), PLIM_OK);
     assert_non_null(strstr(out, " rank 3 of 8\n"));
-    assert_non_null(strstr(out, "and NCCL's buffers (24"));
+    assert_non_null(
+        strstr(out, " MiB\n             with the CUDA context and NCCL's buffers (24"));
     out[0] = '\0';
     assert_int_equal(plim_vgpu_report_print(r, PLIM_JSON, NULL, add_text, out, NULL), PLIM_OK);
     assert_non_null(strstr(out, "\"rank\":3,\"world\":8,\"nccl_low\":25165824"));
