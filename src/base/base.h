@@ -339,6 +339,7 @@ plim_status plim_file_each(const char *path, plim_take *take, void *ud, plim_err
 void plim_file_close(plim_bytes *b);     /* of all of the file; harmless on {0} */
 bool plim_file_exists(const char *path); /* or a folder, or not readable */
 bool plim_file_is_folder(const char *path);
+bool plim_file_is_absolute(const char *path); /* by its spelling */
 /* Replaces what else separates folders on this system by '/', which all take. */
 void plim_file_slashes(char *path);
 

@@ -336,4 +336,6 @@ void plim_file_close(plim_bytes *b)
     *b = (plim_bytes){.p = NULL};
 }
 
+bool plim_file_is_absolute(const char *path) { return *path == '/'; }
+
 void plim_file_slashes(char *path) { (void)path; }

@@ -185,6 +185,13 @@ bool plim_file_is_folder(const char *path)
     return a != INVALID_FILE_ATTRIBUTES && a & FILE_ATTRIBUTE_DIRECTORY;
 }
 
+/* "C:/x", "//server/x", with either slash */
+bool plim_file_is_absolute(const char *path)
+{
+    bool drive = *path && path[1] == ':' && (path[2] == '\\' || path[2] == '/');
+    return drive || *path == '\\' || *path == '/';
+}
+
 void plim_file_slashes(char *path)
 {
     for (; *path; path++)

@@ -2,7 +2,8 @@
  * src: huggingface_hub 0.36, constants.py and file_download.py: the cache is HF_HUB_CACHE,
  * else "hub" in HF_HOME, else in huggingface in XDG_CACHE_HOME, else in ~/.cache; of
  * org/name the folder models--org--name has refs/main, which holds the name of a folder in
- * snapshots. */
+ * snapshots.  XDG Base Directory Specification 0.8: a relative path in its variables is
+ * ignored. */
 #include "model/hub.h"
 
 #include <stdlib.h>
@@ -53,12 +54,13 @@ bool plim_hub_is_id(plim_str name)
 
 static const struct {
     const char *variable, *below;
+    bool may_be_relative;
 } caches[] = {
-    {"HF_HUB_CACHE", ""},
-    {"HF_HOME", "/hub"},
-    {"XDG_CACHE_HOME", "/huggingface/hub"},
-    {"HOME", "/.cache/huggingface/hub"},
-    {"USERPROFILE", "/.cache/huggingface/hub"}, /* of Windows */
+    {"HF_HUB_CACHE", "", true},
+    {"HF_HOME", "/hub", true},
+    {"XDG_CACHE_HOME", "/huggingface/hub", false},
+    {"HOME", "/.cache/huggingface/hub", false},
+    {"USERPROFILE", "/.cache/huggingface/hub", false}, /* of Windows */
 };
 
 /* "" without a home directory. */
@@ -66,7 +68,7 @@ static plim_str cache_folder(plim_arena *a)
 {
     for (size_t i = 0; i < PLIM_COUNT(caches); i++) {
         const char *value = getenv(caches[i].variable);
-        if (value && *value)
+        if (value && *value && (caches[i].may_be_relative || plim_file_is_absolute(value)))
             return plim_arena_printf(a, "%s%s", value, caches[i].below);
     }
     return PLIM_STR("");
