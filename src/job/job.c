@@ -165,6 +165,18 @@ static plim_status read_libraries(plim_job *job, const plim_settings *s, plim_er
 
 /* ---- what the model's file says about the run ------------------------------------ */
 
+/* A value that a setting does not take is the file's fault. */
+static plim_status take_value(plim_settings *s, plim_setting_id id, const char *value,
+                              plim_err *err)
+{
+    plim_err why = PLIM_ERR_INIT;
+    plim_status st = plim_settings_put(s, id, value, &why);
+    return st == PLIM_EUSAGE
+               ? plim_fail(err, PLIM_EFORMAT, 0, "%s: %s", plim_setting_rows[id].key, why.msg)
+           : st ? plim_fail(err, st, 0, "%s", why.msg)
+                : PLIM_OK;
+}
+
 static plim_status take_pair(plim_arena *a, plim_settings *s, plim_str pair, plim_err *err)
 {
     for (int id = 0; id < PLIM_SETTING_COUNT; id++) {
@@ -177,7 +189,7 @@ static plim_status take_pair(plim_arena *a, plim_settings *s, plim_str pair, pli
             plim_arena_str(a, (plim_str){pair.p + key.n + 1, pair.n - key.n - 1}).p;
         if (s->text[id].p || unused)
             return PLIM_OK;
-        return value ? plim_settings_put(s, (plim_setting_id)id, value, err) : plim_oom(err);
+        return value ? take_value(s, (plim_setting_id)id, value, err) : plim_oom(err);
     }
     return PLIM_OK;
 }
@@ -192,11 +204,11 @@ static plim_status take_settings(plim_job *job, plim_err *err)
     const plim_settings *set = job->settings;
     const plim_given given = {set->dp, set->tp, set->pp, set->batch};
     plim_status st = i->settings(&job->model->source, &given, job->arena, &text, err);
-    if (st)
-        plim_err_prefix(err, "'%s': ", job->model->source.path);
     rest = plim_str_of(text ? text : "");
     while (!st && plim_item_word(&rest, ';', &pair))
         st = take_pair(job->arena, job->settings, pair, err);
+    if (st)
+        plim_err_prefix(err, "'%s': ", job->model->source.path);
     return st;
 }
 

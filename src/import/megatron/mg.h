@@ -20,6 +20,7 @@ enum { PLIM_MG_MOST_EXPERTS = 512, PLIM_MG_MOST_LAYERS = 1024, PLIM_MG_MOST_NEST
 
 typedef struct plim_mg_args {
 #define MG_TYPE_SIZE int64_t
+#define MG_TYPE_COUNT int64_t
 #define MG_TYPE_REAL double
 #define MG_TYPE_SWITCH bool
 #define MG_TYPE_GIVEN bool

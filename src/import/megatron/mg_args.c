@@ -7,7 +7,7 @@
 
 #include "base/fmt.h"
 
-typedef enum arg_kind { SIZE, REAL, SWITCH, GIVEN, WORD, LIST } arg_kind;
+typedef enum arg_kind { SIZE, COUNT, REAL, SWITCH, GIVEN, WORD, LIST } arg_kind;
 
 static const struct row {
     arg_kind kind;
@@ -256,6 +256,13 @@ static plim_status set_size(const argument *a, int64_t *out, plim_err *err)
                : bad_value(a, "a number up to 2147483647", err);
 }
 
+static plim_status set_count(const argument *a, int64_t *out, plim_err *err)
+{
+    return plim_parse_dim(a->value, out) && *out >= 1 && *out <= INT32_MAX
+               ? PLIM_OK
+               : bad_value(a, "a number from 1 to 2147483647", err);
+}
+
 static plim_status set_real(const argument *a, double *out, plim_err *err)
 {
     char text[32], *end;
@@ -281,6 +288,7 @@ static plim_status set_field(const struct row *r, const argument *a, plim_mg_arg
     void *field = (char *)out + r->at;
     switch (r->kind) {
     case SIZE: return set_size(a, field, err);
+    case COUNT: return set_count(a, field, err);
     case REAL: return set_real(a, field, err);
     case SWITCH: *(bool *)field = !plim_str_is(a->value, "false"); return PLIM_OK;
     case GIVEN: *(bool *)field = true; return PLIM_OK;

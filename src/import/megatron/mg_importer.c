@@ -17,11 +17,10 @@ static plim_status complete_args(plim_mg_args *c, plim_err *err)
     } required[] = {{c->layers, "num-layers"},
                     {c->hidden, "hidden-size"},
                     {c->heads, "num-attention-heads"},
-                    {c->seq, "seq-length"},
-                    {c->vocab_multiple, "make-vocab-size-divisible-by"}};
+                    {c->seq, "seq-length"}};
     for (size_t i = 0; i < PLIM_COUNT(required); i++)
         if (required[i].value < 1)
-            return plim_fail(err, PLIM_EFORMAT, 0, "--%s is missing, or 0", required[i].name);
+            return plim_fail(err, PLIM_EFORMAT, 0, "--%s is missing", required[i].name);
     if (c->layers > PLIM_MG_MOST_LAYERS)
         return plim_fail(err, PLIM_ERANGE, 0, "--num-layers is %" PRId64 ", the limit is %d",
                          c->layers, PLIM_MG_MOST_LAYERS);
@@ -413,10 +412,31 @@ static plim_status read_rank(plim_bytes bytes, const plim_binding *bind, plim_mg
 
 /* ---- settings ------------------------------------------------------------------------------------ */
 
+/* Of each rank of a pipeline; the embedding or the head may count as one.
+ * src: Megatron-LM d98e8a64 arguments.py validate_args */
+static int64_t count_layers(const plim_mg_args *c, int64_t ranks)
+{
+    return (c->layers + c->embedding_counts + c->loss_counts) / ranks;
+}
+
 /* Stages of each rank of a pipeline. */
 static int64_t count_chunks(const plim_mg_args *c, int64_t ranks)
 {
-    return c->chunks ? c->chunks : c->chunk_layers ? c->layers / ranks / c->chunk_layers : 1;
+    return c->chunks         ? c->chunks
+           : c->chunk_layers ? count_layers(c, ranks) / c->chunk_layers
+                             : 1;
+}
+
+static plim_status check_chunks(const plim_mg_args *c, const plim_given *given, plim_err *err)
+{
+    int64_t ranks = given->pp ? given->pp : c->pp;
+    return ranks > 1 && !c->chunks && c->chunk_layers &&
+                   count_layers(c, ranks) % c->chunk_layers
+               ? plim_fail(err, PLIM_EFORMAT, 0,
+                           "--num-layers-per-virtual-pipeline-stage %" PRId64
+                           " does not divide the %" PRId64 " layers of a rank",
+                           c->chunk_layers, count_layers(c, ranks))
+               : PLIM_OK;
 }
 
 static bool has_module(const plim_mg_args *c, const char *module)
@@ -644,6 +664,7 @@ static plim_status megatron_settings(const plim_source *s, const plim_given *giv
     plim_buf text;
     PLIM_TRY(plim_mg_read(s->bytes, &c, err));
     PLIM_TRY(check_recompute(&c, err));
+    PLIM_TRY(check_chunks(&c, given, err));
     PLIM_TRY(check_fsdp(&c, err));
     plim_buf_init(&text, a);
     print_settings(&text, &c, given);
