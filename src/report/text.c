@@ -300,7 +300,7 @@ plim_status plim_render_text(plim_page *p, plim_err *err)
          b = b->next) {
         if (t.painted != b->paint)
             set_paint(&t, PLIM_PAINT_PLAIN);
-        plim_page_puts(p, apart ? "\n" : "");
+        plim_page_puts(p, apart && p->buf.n ? "\n" : "");
         set_paint(&t, b->paint);
         st = write_block(&t, b, err);
     }

@@ -6,7 +6,7 @@
  * What Markdown says stands in the text, too, and its tables and fences are whole.
  * What is left out of an answer is in every format, with --quiet, too.
  * Names from files cannot become markup.
- * No line of text is wider than the page.
+ * No line of text is wider than the page, and the first is not empty.
 """
 import csv
 import io
@@ -99,6 +99,12 @@ def check_names(folder):
         check_markdown([*command, path])
 
 
+def check_begin(words):
+    for options in [], ["--quiet"], ["--quiet", "--md"]:
+        text = ask(words, *options).stdout
+        check(not text.startswith("\n"), f"{' '.join(map(str, words))} {options}: begins with an empty line")
+
+
 def check_width(words):
     for width in WIDTHS:
         lines = ask(words, "--width", str(width)).stdout.splitlines()
@@ -159,6 +165,7 @@ is reserved by PyTorch but unallocated."""
 def main():
     for line in COMMANDS.strip().split("\n"):
         check_markdown(line.split())
+        check_begin(line.split())
         check_width(line.split())
     for line in WIDE.strip().split("\n"):
         check_width(line.split())
