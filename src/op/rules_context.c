@@ -340,6 +340,9 @@ void plim_run_cp_attention(plim_call *c)
         return;
     }
     enum { MOST = 4096 }; /* ranks: each is a step of the ring */
+    /* tokens: log-sum-exp of each half is padded to 32 of them, and what is padded cannot be
+     * merged ("The size of tensor a (32) must match the size of tensor b (16)") */
+    enum { WHOLE = 64 };
     if (parts < 1 || parts > MOST) {
         plim_m_fail(m, PLIM_ERANGE, "ring attention among %" PRId64 " ranks, the limit is %d",
                     parts, (int)MOST);
@@ -351,6 +354,15 @@ void plim_run_cp_attention(plim_call *c)
             m, PLIM_EUNSUPPORTED,
             "ring attention has no form of PyTorch's math kernel, which this card and data "
             "type need");
+        return;
+    }
+    if (kernel == PLIM_SDPA_EFFICIENT && q->dim[TOKENS] % WHOLE) {
+        plim_m_fail(
+            m, PLIM_EUSAGE,
+            "ring attention with PyTorch's memory-efficient kernel, which these heads, "
+            "this card or data type need, takes a multiple of %d tokens on each card, "
+            "not %" PRId64 ": use sequences of a multiple of %" PRId64,
+            (int)WHOLE, q->dim[TOKENS], WHOLE * parts);
         return;
     }
     plim_gnode *n = context_node(m, kernel, in, parts, part);

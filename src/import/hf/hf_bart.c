@@ -256,8 +256,9 @@ static uint32_t whisper_decoder(const bart *b, uint32_t ids, uint32_t memory, ui
     plim_nn_order(n, "embed_tokens embed_positions *");
     uint32_t x = plim_nn_embedding(n, "embed_tokens", ids, c->vocab, c->hidden, table);
     uint32_t at = plim_hf_positions(b->h);
-    at = NN_OP(n, "aten.repeat.default", ARG_T("self", at),
-               ARG_IS("repeats", INTS(b->h->batch, 1)));
+    if (plim_nn_dim(n, at, 0) == 1) /* those of an input are of each sequence */
+        at = NN_OP(n, "aten.repeat.default", ARG_T("self", at),
+                   ARG_IS("repeats", INTS(b->h->batch, 1)));
     enter_module(b, "embed_positions", "PositionalEmbedding");
     uint32_t w = plim_nn_param(n, "weight", INTS(c->targets, c->hidden));
     uint32_t where = NN_OP(n, "aten.index.Tensor", ARG_T("self", w),
