@@ -190,13 +190,13 @@ typedef struct plim_column {
     uint16_t known; /* a bool: false: it is unknown */
     uint16_t
         index; /* 1 + that of the item, where the field points at an array; 0: it does not */
-    uint16_t any;    /* a number of bytes: 0: this is null */
-    uint16_t with;   /* a text: NULL: this is null */
-    uint16_t unless; /* a text: unless NULL, it says why this is unknown */
-    uint16_t exact;  /* a bool: false: "~" stands before it in text */
-    uint16_t only; /* of its kind: if empty, the object has no such member */
-    uint16_t when; /* a bool: false: likewise */
-    uint16_t size; /* of an item of the array at `at`; 0: it is one of pointers */
+    uint16_t any;      /* a number of bytes: 0: this is null */
+    uint16_t with;     /* a text: NULL: this is null */
+    uint16_t unless;   /* a text: unless NULL, it says why this is unknown */
+    uint16_t exact;    /* a bool: false: "~" stands before it in text */
+    uint16_t only;     /* of its kind: if empty, the object has no such member */
+    uint16_t when;     /* a bool: false: likewise */
+    uint16_t size;     /* of an item of the array at `at`; 0: it is one of pointers */
     const char *empty; /* 0, NULL or "" is unknown, and says this; NULL: it is a value */
     const struct plim_column *of;     /* the figures of what it is made of */
     const char *unit, *doc, *nothing; /* nothing: why it is null */
