@@ -16,7 +16,7 @@
 #include "op/rules.h"
 #include "share/fsdp2.h"
 
-enum { DEFAULT_STREAM, COPY_IN_STREAM, REDUCE_STREAM };
+enum { DEFAULT_STREAM, COPY_IN_STREAM, REDUCE_STREAM, ALL_REDUCE_STREAM };
 
 typedef struct sharded {
     uint32_t value; /* the parameter */
@@ -225,17 +225,20 @@ static void copy_out(plim_shared *x, unit *u, bool forward)
     fsdp2 *f = x->own;
     if (!u->gathered && (u->mesh.parts > 1 || u->unsharded))
         return;
+    plim_t cast = 0; /* a variable of a loop holds it, until there is the next one */
     for (uint32_t i = 0; i < u->n; i++) {
         sharded *p = &u->p[i];
-        plim_t cast = u->mesh.parts == 1 ? cast_shard(x, p) : 0;
+        plim_t next = u->mesh.parts == 1 ? cast_shard(x, p) : 0;
+        plim_m_drop(x->m, cast);
+        cast = next;
         plim_m_place(x->m, PLIM_NONE, x->g->values[p->value].name, "unsharded",
                      PLIM_CAT_PARAMETER);
         if (p->full)
             plim_m_storage_alloc(x->m, p->full);
         else
             make_parameter(x, u, p);
-        plim_m_drop(x->m, cast);
     }
+    plim_m_drop(x->m, cast);
     u->unsharded = true;
     /* a local of wait_for_unshard holds the buffer before to the end of the function */
     plim_m_drop(x->m, forward ? f->copied : u->gathered);
@@ -339,11 +342,14 @@ static void reduce_gradients(plim_shared *x, unit *u, const plim_t *grad)
     }
     plim_m_set_stream(x->m, REDUCE_STREAM);
     plim_t out = plim_share_flat(x, "reduce-scatter output", PLIM_CAT_GRADIENT, t, numel);
-    if (u->mesh.parts == 1) /* divided by the number of ranks whose tokens the experts saw */
+    /* experts': divided by the number of ranks whose tokens they saw */
+    if (u->mesh.experts && parts == 1)
         plim_m_drop(x->m,
                     plim_share_flat(x, "reduce-scatter output", PLIM_CAT_GRADIENT, t, numel));
-    if (!u->mesh.experts && u->mesh.parts < plim_share_parts(x))
+    if (!u->mesh.experts && u->mesh.parts < plim_share_parts(x)) {
         u->all_reduced = plim_m_ref(x->m, out);
+        plim_m_set_stream(x->m, ALL_REDUCE_STREAM);
+    }
     if (t != own) {
         plim_t cast =
             plim_share_flat(x, "reduce-scatter output", PLIM_CAT_GRADIENT, own, numel);
