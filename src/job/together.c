@@ -97,6 +97,7 @@ static bool write_list(plim_buf *b, plim_str word)
         {"strategies with cp", PLIM_WITH_CP, PLIM_USUAL_CP},
         {"strategies with ep", PLIM_WITH_EP, PLIM_USUAL},
         {"strategies with scaler", PLIM_WITH_SCALER, PLIM_USUAL},
+        {"strategies with ema", PLIM_WITH_EMA, PLIM_USUAL},
         {"strategies with prompt", PLIM_WITH_PROMPT, PLIM_USUAL},
         {"strategies alone", PLIM_ALONE, PLIM_USUAL},
     };

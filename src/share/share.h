@@ -33,7 +33,7 @@ enum {
     PLIM_WITH_SCALER = 128, /* of it GradScaler sees as much as on one card */
     PLIM_WITH_PROMPT = 256, /* modules outside of its units run before them: virtual tokens */
     PLIM_ALONE = 512, /* does the same for one card, and takes models that divide themselves */
-    PLIM_IN_SHARDS = 1024,    /* leaves a rank no whole parameters */
+    PLIM_WITH_EMA = 1024,     /* leaves a model that averages can copy whole */
     PLIM_NO_CLOSURE = 2048,   /* its optimizer's step() takes none */
     PLIM_WANTS_SAVED = 4096,  /* checkpoints are not reentrant */
     PLIM_FROM_HOST = 8192,    /* the model is not on the card until wrap() puts it there */

@@ -75,7 +75,7 @@ static void check_matrices(plim_run *r, const uint32_t *ids)
         plim_m_fail(
             r->m, PLIM_EUNSUPPORTED,
             "optimizer '%s' is simulated where a rank has whole matrices: on one card, or "
-            "with --dp and strategy ddp, zero1 or megatron,layer_wise=1",
+            "with --dp and a strategy that leaves them whole, such as ddp",
             o->name);
 }
 

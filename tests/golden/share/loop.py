@@ -116,11 +116,12 @@ def add_adapters(model):
     return get_peft_model(model, LoraConfig(r=16, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"))
 
 
-def skip_sync(model, name, skips):
+def skip_sync(model, skips):
     """For one pass."""
-    if name == "fsdp2":
+    if hasattr(model, "set_requires_gradient_sync"):
         model.set_requires_gradient_sync(not skips)
-    return model.no_sync() if skips and name != "fsdp2" else contextlib.nullcontext()
+        skips = False
+    return model.no_sync() if skips else contextlib.nullcontext()
 
 
 def main(path, strategy, checkpoints, batch, tokens, extra=""):
@@ -154,7 +155,7 @@ def main(path, strategy, checkpoints, batch, tokens, extra=""):
             x = next_batch()
             if not k:
                 optimizer.zero_grad()
-            with skip_sync(model, name, "no_sync" in options and k + 1 < passes):
+            with skip_sync(model, "no_sync" in options and k + 1 < passes):
                 with torch.autocast("cuda", torch.bfloat16, enabled="+autocast" in extra):
                     loss = model(input_ids=x, labels=x).loss
                 loss.backward()
