@@ -54,6 +54,7 @@ static plim_fsdp2_mesh place_unit(const plim_shared *x, uint32_t k)
     return (plim_fsdp2_mesh){.parts = experts ? parts / ranks : parts,
                              .part = experts ? at / ranks : at % parts,
                              .experts = experts,
+                             .divides = experts, /* by the ranks whose tokens they saw */
                              .reshards = reshard < 0 ? k < x->units.n : reshard > 0};
 }
 

@@ -10,6 +10,7 @@
 typedef struct plim_fsdp2_mesh {
     int64_t parts, part; /* of each parameter, by rows; this rank's */
     bool experts;        /* that are shared out: each part is of other ones */
+    bool divides;        /* gradients by a factor that was set: set_gradient_divide_factor */
     bool reshards;       /* after forward, not only after backward */
 } plim_fsdp2_mesh;
 

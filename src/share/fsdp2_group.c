@@ -342,8 +342,7 @@ static void reduce_gradients(plim_shared *x, unit *u, const plim_t *grad)
     }
     plim_m_set_stream(x->m, REDUCE_STREAM);
     plim_t out = plim_share_flat(x, "reduce-scatter output", PLIM_CAT_GRADIENT, t, numel);
-    /* experts': divided by the number of ranks whose tokens they saw */
-    if (u->mesh.experts && parts == 1)
+    if (u->mesh.divides && parts == 1) /* else NCCL does it */
         plim_m_drop(x->m,
                     plim_share_flat(x, "reduce-scatter output", PLIM_CAT_GRADIENT, t, numel));
     if (!u->mesh.experts && u->mesh.parts < plim_share_parts(x)) {
