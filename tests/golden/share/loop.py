@@ -1,6 +1,7 @@
 """A training loop on N cards, as its users write it: loop.py CONFIG STRATEGY CHECKPOINTS BATCH TOKENS [EXTRA], two steps.
 
-STRATEGY is the text of plimsoll's --strategy, EXTRA words of +accumulate, +autocast, +clip and +lora.
+STRATEGY is the text of plimsoll's --strategy, EXTRA words of +accumulate, +autocast, +clip and +lora, or
+one of +fused and +forloop.
 """
 import contextlib
 import functools
@@ -11,6 +12,7 @@ import torch
 import torch.distributed as dist
 import transformers
 
+KERNELS = {"+fused": {"fused": True}, "+forloop": {"foreach": False}}
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
@@ -37,6 +39,18 @@ def fsdp2(model, mesh=None, param=None, reduce=None, reshard=None, replicate=Non
     for block in blocks_of(model):
         fully_shard(block, **options)
     return fully_shard(model, **options)
+
+
+def replicate(model, mesh=None, param=None, reduce=None, divide_factor=None, no_sync=0):
+    from torch.distributed._composable.replicate_with_fsdp import replicate
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+    options = {"mesh": mesh, "mp_policy": MixedPrecisionPolicy(DTYPES.get(param), DTYPES.get(reduce))}
+    for block in blocks_of(model):
+        replicate(block, **options)
+    replicate(model, **options)
+    for module in (*blocks_of(model), model) if divide_factor is not None else ():
+        module.set_gradient_divide_factor(float(divide_factor))
+    return model
 
 
 def fsdp1(model, mesh=None, param=None, reduce=None, reshard=1, no_sync=0):
@@ -149,7 +163,7 @@ def main(path, strategy, checkpoints, batch, tokens, extra=""):
         train_megatron(model, next_batch, passes, **options)
         return
     model = globals()[name](model, **options)
-    optimizer = make_optimizer(name, model)
+    optimizer = make_optimizer(name, model, **KERNELS.get(extra, {}))
     for _ in range(2):
         for k in range(passes):
             x = next_batch()

@@ -17,11 +17,11 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 import runs  # noqa: E402  what such scripts have in common
 import share  # noqa: E402  the models, and how they are run
 
-STRATEGIES = ["ddp,bucket_mib=4", "zero1", "fsdp2", "fsdp2,param=bf16,reduce=fp32", "fsdp1", "fsdp1,reshard=0",
+STRATEGIES = ["ddp,bucket_mib=4", "zero1", "fsdp2", "fsdp2,param=bf16,reduce=fp32", "replicate", "replicate,reduce=fp32", "fsdp1", "fsdp1,reshard=0",
               "fsdp1,param=bf16,reduce=fp32", "ds_zero1,reduce_bucket_size=1e6", "ds_zero2,reduce_bucket_size=1e6,overlap_comm=1",
               *share.ZERO3[:5], share.MEGATRON[0], share.MEGATRON[3]]
 CASES = [("llama", 8, 3, checkpoint, *share.MANY, strategy, "-") for checkpoint in (0, 1) for strategy in STRATEGIES]
-CASES += [("llama_fp32", 8, 0, checkpoint, *size, "fsdp2,replicate=4,reduce=bf16", "-") for checkpoint, size in ((0, share.FEW), (1, share.MANY))]
+CASES += [("llama_fp32", 8, 0, checkpoint, *size, strategy, "-") for strategy in ("fsdp2,replicate=4,reduce=bf16", "replicate,param=bf16") for checkpoint, size in ((0, share.FEW), (1, share.MANY))]
 # One segment less; why was not examined further.
 KNOWN = {("llama", 8, 3, 0, *share.MANY, share.MEGATRON[3], "-"): -2 << 20, ("llama", 8, 3, 1, *share.MANY, share.ZERO3[3], "-"): -2 << 20}
 

@@ -39,7 +39,7 @@ OTHERS = {
 MODELS.update(OTHERS)
 MANY, FEW = (4, 256), (1, 16)
 STRATEGIES = ["ddp", "ddp,view=1", "ddp,bucket_mib=4", "zero1", "fsdp2", "fsdp2,reshard=0", "fsdp2,reshard=1",
-              "fsdp2,param=bf16,reduce=fp32",
+              "fsdp2,param=bf16,reduce=fp32", "replicate", "replicate,param=bf16,reduce=fp32",
               "fsdp1", "fsdp1,reshard=0", "fsdp1,param=bf16", "fsdp1,param=bf16,reduce=fp32",
               "ds_zero1", "ds_zero1,reduce_bucket_size=1e6", "ds_zero2", "ds_zero2,reduce_bucket_size=1e6",
               "ds_zero2,reduce_bucket_size=1e6,overlap_comm=1", "ds_zero2,reduce_bucket_size=1e6,offload_optimizer=1"]
@@ -84,23 +84,27 @@ def cases():
              for strategy in MEGATRON]
     rows += [(name, 8, 3, checkpoint, *MANY, strategy) for name in ("gpt2", "llama_fp32") for checkpoint in (0, 1) for strategy in MEGATRON]
     rows += [(name, 8, 3, checkpoint, *MANY, strategy) for name in OTHERS for checkpoint in (0, 1)
-             for strategy in ("fsdp1", "ds_zero2,reduce_bucket_size=1e6", ZERO3[1], MEGATRON[2])]
+             for strategy in ("fsdp1", "replicate", "ds_zero2,reduce_bucket_size=1e6", ZERO3[1], MEGATRON[2])]
     rows += [("llama", 8, 3, 2, *MANY, strategy) for strategy in ("ddp", "zero1", "ds_zero2,reduce_bucket_size=1e6", ZERO3[1], MEGATRON[0], MEGATRON[3])]
+    rows += [(name, world, 1, 0, *FEW, "replicate") for name, world in (("llama_fp32", 2), ("gpt2_fp32", 4))]
+    rows += [(name, 8, 3, 0, *size, "replicate,param=bf16,reduce=fp32,divide_factor=1") for name in ("llama_fp32", "gpt2_fp32") for size in (FEW, MANY)]
     rows = [(*row, "-") for row in rows]
+    rows += [("llama_fp32", 8, 3, 0, *FEW, "replicate", extra) for extra in ("+fused", "+forloop")]
     rows += [("llama", 8, 3, checkpoint, *MANY, strategy, "+accumulate") for checkpoint in (0, 1) for strategy in (MEGATRON[0], MEGATRON[3])]
     rows += [(name, 8, 3, checkpoint, *MANY, strategy, extra) for name in ("llama", "gpt2_fp32") for checkpoint in (0, 1)
              for strategy in (ZERO3[1], ZERO3[3]) for extra in ("+accumulate", "+lora", "+lora+accumulate") if "+lora" not in extra or name == "llama"]
-    for strategy in ("ddp", "ddp,view=1", "zero1", "fsdp2", "fsdp2,reshard=0", "fsdp1", "fsdp1,reshard=0"):
+    for strategy in ("ddp", "ddp,view=1", "zero1", "fsdp2", "fsdp2,reshard=0", "replicate", "fsdp1", "fsdp1,reshard=0"):
         rows += [("llama_fp32" if "+autocast" in extra else "llama", 8, 3, 0, *MANY, strategy, extra)
                  for extra in ("+accumulate", "+autocast", "+autocast+accumulate", "+clip", "+lora", "+lora+accumulate")
                  if not strategy.startswith("fsdp1") or "+lora" not in extra and "+clip" not in extra]
     rows += [(name, 8, 3, checkpoint, *MANY, f"{strategy},no_sync=1", "+passes") for name in ("llama", "gpt2_fp32") for checkpoint in (0, 1)
              for strategy in ("ddp", "ddp,view=1", "zero1", "fsdp2", "fsdp2,reshard=0", "fsdp2,param=bf16,reduce=fp32",
-                              "fsdp2,replicate=2", "fsdp1", "fsdp1,reshard=0", "fsdp1,param=bf16,reduce=fp32")]
+                              "fsdp2,replicate=2", "replicate", "replicate,param=bf16,reduce=fp32", "fsdp1", "fsdp1,reshard=0", "fsdp1,param=bf16,reduce=fp32")]
     return rows
 
 
 OPTIONS = {"+passes": ["--accumulate", 3], "+accumulate": ["--accumulate", 2], "+autocast": ["--autocast", "bf16"], "+clip": ["--clip"],
+           "+fused": ["--optimizer", "adamw,impl=fused"], "+forloop": ["--optimizer", "adamw,impl=forloop"],
            "+lora": ["--lora", "r=16,targets=q_proj+v_proj"]}
 
 
