@@ -483,6 +483,9 @@ typedef struct plim_estimate {
     uint64_t context_low; /* of the CUDA context: the lower bound; only if context_known */
     uint64_t context; /* of the CUDA context: the usual size; only if context_known */
     uint64_t context_high; /* of the CUDA context: the upper bound; only if context_known */
+    /* the part of context that handles of cuBLAS are, one for each thread that multiplies
+     * matrices; 0: not measured apart; only if context_known */
+    uint64_t context_handles;
     uint64_t device_low; /* reserved_low + context_low; only if context_known */
     uint64_t device; /* peak_reserved + context; only if context_known */
     /* reserved_high + context_high, with a margin for what the simulated steps do not show,

@@ -319,6 +319,9 @@ class Memory(Record):
     """of the CUDA context: the usual size; None unless the size of the CUDA context is known"""
     context_high: Optional[int]
     """of the CUDA context: the upper bound; None unless the size of the CUDA context is known"""
+    context_handles: Optional[int]
+    """the part of context that handles of cuBLAS are, one for each thread that multiplies matrices; 0: not
+    measured apart; None unless the size of the CUDA context is known"""
     device_low: Optional[int]
     """reserved_low + context_low; None unless the size of the CUDA context is known"""
     device: Optional[int]

@@ -53,6 +53,7 @@ static plim_status judge_tape(work *w)
     e->context_low = v.context.low;
     e->context = v.context.usual;
     e->context_high = v.context.high;
+    e->context_handles = v.context.handles;
     e->device = plim_sat_add(v.reserved, v.context.usual);
     e->search = v.search;
     e->searched = v.searched;

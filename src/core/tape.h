@@ -89,6 +89,7 @@ typedef struct plim_tape {
     void *ends_ud;
     bool waits;    /* streams use storages of others: until when is known within bounds only */
     bool searched; /* cuDNN tried its plans, for which it may take all memory that is free */
+    bool multiplies[2]; /* products of matrices run on the main thread, on autograd's */
 } plim_tape;
 
 void plim_tape_init(plim_tape *t, plim_arena *a);

@@ -21,11 +21,11 @@ uint64_t plim_fit_room(const plim_gpu *gpu, uint64_t context)
 }
 
 /* The CUDA context and NCCL's buffers. */
-static plim_gpu_context process_context(const plim_job *job, bool searched)
+static plim_gpu_context process_context(const plim_job *job, plim_gpu_use use)
 {
     const plim_share_nccl nccl = plim_share_buffers(&job->step.share);
-    plim_gpu_context c = plim_gpu_context_of(job->gpu, job->step.world.lib.torch,
-                                             searched || job->step.world.lib.benchmark);
+    use.benchmark |= job->step.world.lib.benchmark;
+    plim_gpu_context c = plim_gpu_context_of(job->gpu, job->step.world.lib.torch, use);
     if (!c.high) /* unknown */
         return c;
     c.low += nccl.low;
@@ -35,19 +35,34 @@ static plim_gpu_context process_context(const plim_job *job, bool searched)
     return c;
 }
 
-plim_gpu_context plim_fit_context(const plim_job *job) { return process_context(job, false); }
+static plim_gpu_context tape_context(const plim_job *job, const plim_tape *t)
+{
+    return process_context(job, (plim_gpu_use){PLIM_GPU_LOOP, t->searched,
+                                               (unsigned)t->multiplies[0] + t->multiplies[1]});
+}
+
+/* Of a step that is not written yet: each thread may multiply. */
+plim_gpu_context plim_fit_context(const plim_job *job)
+{
+    return process_context(job, (plim_gpu_use){PLIM_GPU_LOOP, false, job->step.infer ? 1 : 2});
+}
+
+plim_gpu_context plim_fit_engine_context(const plim_job *job)
+{
+    return process_context(job, (plim_gpu_use){PLIM_GPU_ANY, false, 0});
+}
 
 bool plim_fit_alike(const plim_job *job, const plim_gpu *other, const plim_asked *asked)
 {
     const plim_gpu *gpu = job->gpu;
     const plim_libraries *lib = &job->step.world.lib;
-    const plim_gpu_context a = plim_gpu_context_of(gpu, lib->torch, lib->benchmark);
-    const plim_gpu_context b =
-        plim_gpu_context_of(other, job->step.world.lib.torch, job->step.world.lib.benchmark);
+    const plim_gpu_use use = {PLIM_GPU_LOOP, lib->benchmark, 1};
+    const plim_gpu_context a = plim_gpu_context_of(gpu, lib->torch, use);
+    const plim_gpu_context b = plim_gpu_context_of(other, lib->torch, use);
     const plim_world world = plim_world_on(job->step.torch, other, *lib);
     return gpu->memory_bytes == other->memory_bytes &&
            plim_asked_alike(asked, &job->step.world, &world) && a.low == b.low &&
-           a.usual == b.usual && a.high == b.high;
+           a.usual == b.usual && a.high == b.high && a.handles == b.handles;
 }
 
 /* What a tape does not show of a run: see margin in job.h. */
@@ -296,7 +311,7 @@ static plim_status judge_tape(const plim_job *job, const plim_tape *t, unsigned 
     uint32_t n = has_bounds(job, t) ? SIZES : 1;
     const size_run *failed = NULL;
     *out = (plim_verdict){0};
-    out->context = process_context(job, t->searched);
+    out->context = tape_context(job, t);
     out->searched = t->searched;
     out->modelled = named_allocator(job)->model != NULL;
     out->waits = t->waits;

@@ -18,6 +18,8 @@ uint64_t plim_fit_tight_room(const plim_job *job);
 bool plim_fit_alike(const plim_job *job, const plim_gpu *other, const plim_asked *asked);
 /* Of the job's card and settings; all 0: unknown. */
 plim_gpu_context plim_fit_context(const plim_job *job);
+/* The same of an engine that serves the model. */
+plim_gpu_context plim_fit_engine_context(const plim_job *job);
 
 /* The job's allocator, on its card, with `room` bytes; 0: no limit.  `what` are PLIM_SIM_... flags. */
 plim_alloc_options plim_fit_allocator(const plim_job *job, uint64_t room, unsigned what);

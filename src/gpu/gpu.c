@@ -352,28 +352,35 @@ int plim_gpu_threads_per_sm(int cc)
 
 static const struct {
     int cc_from, cc_to, torch_from, torch_to; /* inclusive */
+    plim_gpu_program of;
     bool benchmark;
-    uint64_t low, usual, high; /* MiB */
+    uint64_t low, usual, high, handle; /* MiB */
     const char *doc;
 } contexts[] = {
-#define PLIM_CONTEXT(cc_from, cc_to, torch_from, torch_to, benchmark, low, usual, high, doc)  \
-    {cc_from, cc_to, torch_from, torch_to, benchmark, low, usual, high, doc},
+#define PLIM_CONTEXT(cc_from, cc_to, torch_from, torch_to, of, benchmark, low, usual, high,   \
+                     handle, doc)                                                             \
+    {cc_from, cc_to, torch_from, torch_to, PLIM_GPU_##of, benchmark, low,                     \
+     usual,   high,  handle,     doc},
 #include "gpu/contexts.def"
 #undef PLIM_CONTEXT
 };
 
-plim_gpu_context plim_gpu_context_of(const plim_gpu *gpu, int torch_version, bool benchmark)
+plim_gpu_context plim_gpu_context_of(const plim_gpu *gpu, int torch_version, plim_gpu_use use)
 {
     const uint64_t mib = 1024 * 1024;
     int cc = gpu ? gpu->cc : 0;
     /* A vendor that is named and is not NVIDIA has no CUDA context. */
     if (gpu && *gpu->vendor && strcmp(gpu->vendor, "NVIDIA") != 0)
         return (plim_gpu_context){0};
-    for (size_t i = 0; i < PLIM_COUNT(contexts); i++)
+    for (size_t i = 0; i < PLIM_COUNT(contexts); i++) {
+        const uint64_t handles = contexts[i].handle * use.threads;
         if (cc >= contexts[i].cc_from && cc <= contexts[i].cc_to &&
             torch_version >= contexts[i].torch_from && torch_version <= contexts[i].torch_to &&
-            (benchmark || !contexts[i].benchmark))
-            return (plim_gpu_context){contexts[i].low * mib, contexts[i].usual * mib,
-                                      contexts[i].high * mib};
+            contexts[i].of <= use.program && (use.benchmark || !contexts[i].benchmark))
+            return (plim_gpu_context){.low = (contexts[i].low + handles) * mib,
+                                      .usual = (contexts[i].usual + handles) * mib,
+                                      .high = (contexts[i].high + handles) * mib,
+                                      .handles = handles * mib};
+    }
     return (plim_gpu_context){0};
 }

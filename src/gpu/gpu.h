@@ -82,10 +82,25 @@ int plim_gpu_threads_per_sm(int cc);
  * prediction: rows of contexts.def.  All 0: unknown. */
 typedef struct plim_gpu_context {
     uint64_t low, usual, high;
+    uint64_t handles; /* the part of each that handles of cuBLAS are; 0: not measured apart */
 } plim_gpu_context;
 
-/* gpu NULL: any NVIDIA card.  torch as in plim_world (113, 206, 215).  benchmark:
- * torch.backends.cudnn.benchmark is on.  Unknown: not an NVIDIA card. */
-plim_gpu_context plim_gpu_context_of(const plim_gpu *gpu, int torch_version, bool benchmark);
+/* Whose context it is. */
+typedef enum plim_gpu_program {
+    PLIM_GPU_ANY,    /* of any program: an engine that serves */
+    PLIM_GPU_SCRIPT, /* what PyTorch can run: cuSOLVER and cuFFT, too */
+    PLIM_GPU_LOOP,   /* training steps and inferences of a model, which take kernels alike */
+} plim_gpu_program;
+
+typedef struct plim_gpu_use {
+    plim_gpu_program program;
+    bool benchmark; /* torch.backends.cudnn.benchmark is on */
+    /* that multiply matrices, each with a handle of cuBLAS: the main thread and autograd's */
+    unsigned threads;
+} plim_gpu_use;
+
+/* gpu NULL: any NVIDIA card.  torch as in plim_world (113, 206, 215).  Unknown: not an NVIDIA
+ * card. */
+plim_gpu_context plim_gpu_context_of(const plim_gpu *gpu, int torch_version, plim_gpu_use use);
 
 #endif

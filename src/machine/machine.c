@@ -566,6 +566,8 @@ void plim_m_gemm(plim_machine *m, bool lt)
 {
     const plim_world *w = &m->world;
     int thread = m->autograd_thread;
+    if (m->tape)
+        m->tape->multiplies[thread] = true;
     if (!w->lib.workspace || m->st || m->stopped)
         return;
     if (!lt || !w->lt_ws_temporary || !w->cublas_ws_temporary)

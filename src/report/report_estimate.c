@@ -161,8 +161,10 @@ static const char *estimate_reserved_note(plim_page *p, const plim_estimate *e)
 
 static const char *estimate_device_note(plim_page *p, const plim_estimate *e)
 {
-    return plim_page_format(p, "with the CUDA context; usually %s",
-                            plim_fmt_bytes(e->device, p->style.si).s);
+    const plim_text usual = plim_fmt_bytes(e->device, p->style.si);
+    if (!e->context_handles)
+        return plim_page_format(p, "with the CUDA context; usually %s", usual.s);
+    return plim_page_format(p, "with context and cuBLAS; usually %s", usual.s);
 }
 
 /* Under the figures: what the search of cuDNN does to them. */

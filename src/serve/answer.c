@@ -23,7 +23,7 @@ plim_status plim_answer_add(plim_serve_answer *out, plim_serve_row row, plim_err
 plim_status plim_answer_context(const plim_serve_question *q, plim_serve_answer *out,
                                 plim_err *err)
 {
-    const plim_gpu_context c = plim_fit_context(q->job);
+    const plim_gpu_context c = plim_fit_engine_context(q->job);
     out->context_unknown = q->job->gpu && !c.high;
     if (!q->job->gpu || !c.high)
         return PLIM_OK;

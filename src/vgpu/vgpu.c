@@ -89,7 +89,8 @@ static plim_status open_card(plim_vgpu *d, const plim_vgpu_options *o, plim_err 
     plim_gpu *gpu = &d->gpu;
     const plim_libraries lib = d->world.lib;
     PLIM_TRY(find_card(d, o, gpu, err));
-    d->context_high = plim_gpu_context_of(gpu, lib.torch, false).high;
+    d->context_high =
+        plim_gpu_context_of(gpu, lib.torch, (plim_gpu_use){.program = PLIM_GPU_SCRIPT}).high;
     d->options.capacity = plim__vgpu_capacity(gpu, lib.torch);
     d->options.total = gpu->memory_bytes;
     plim_assert(d->options.capacity <= d->options.total);

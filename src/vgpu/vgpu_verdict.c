@@ -4,7 +4,8 @@
 
 uint64_t plim__vgpu_capacity(const plim_gpu *gpu, int torch)
 {
-    uint64_t high = plim_gpu_context_of(gpu, torch, false).high;
+    uint64_t high =
+        plim_gpu_context_of(gpu, torch, (plim_gpu_use){.program = PLIM_GPU_SCRIPT}).high;
     return gpu->memory_bytes > high ? gpu->memory_bytes - high : 1;
 }
 
@@ -203,8 +204,9 @@ plim_status plim__vgpu_verdicts(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r
     for (uint32_t i = 0; i < n && !st; i++) {
         const plim_gpu *gpu = d->cards ? d->cards[i] : NULL;
         plim_vgpu_verdict *v = &rows[i];
-        const plim_gpu_context context =
-            plim_gpu_context_of(gpu ? gpu : &d->gpu, d->world.lib.torch, d->inside.searched);
+        const plim_gpu_context context = plim_gpu_context_of(
+            gpu ? gpu : &d->gpu, d->world.lib.torch,
+            (plim_gpu_use){.program = PLIM_GPU_SCRIPT, .benchmark = d->inside.searched});
         uint64_t low = context.low, high = context.high;
         bool this_one = !own && (n == 1 || (gpu && !strcmp(gpu->name, d->card.name)));
         if (this_one || !gpu) {

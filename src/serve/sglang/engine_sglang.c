@@ -373,7 +373,7 @@ static plim_status add_weights(const answer *a)
 static double find_room(const answer *a, int bound)
 {
     const int others = HIGH - bound; /* the pool is largest where they are smallest */
-    const plim_gpu_context c = plim_fit_context(a->q->job);
+    const plim_gpu_context c = plim_fit_engine_context(a->q->job);
     const plim_serve_row sum = plim_answer_total(a->out, PLIM_ON_CARD);
     const uint64_t contexts[BOUNDS] = {c.low, c.usual, c.high},
                    held[BOUNDS] = {sum.low, sum.usual, sum.high},
