@@ -11,8 +11,7 @@ static plim_fsdp2_mesh keep_whole(const plim_shared *x, uint32_t unit)
 {
     (void)unit;
     return (plim_fsdp2_mesh){
-        .parts = 1,
-        .divides = plim_strategy_number(&x->share->strategy, "divide_factor") > 0};
+        .parts = 1, .divides = plim_strategy_number(&x->share->strategy, "divide_factor") > 0};
 }
 
 static void wrap_model(plim_shared *x) { plim_fsdp2_wrap(x, "replicate", keep_whole); }
