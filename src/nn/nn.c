@@ -50,8 +50,8 @@ static plim_str nn_join(plim_nn *n, plim_str a, plim_str b, plim_str c)
     }
     s.p = p;
     for (int i = 0; i < 3; i++) {
-        for (size_t k = 0; k < part[i].n; k++)
-            p[k] = part[i].p[k];
+        if (part[i].n)
+            memcpy(p, part[i].p, part[i].n);
         p += part[i].n;
     }
     return s;
@@ -375,18 +375,25 @@ void plim_nn_settle(plim_nn *n)
 
 /* ---- nodes ------------------------------------------------------------------------ */
 
-/* Splits "aten.relu_.default" into its parts. */
-static const plim_op *nn_find(plim_nn *n, const char *target, bool *inplace)
+/* Splits "aten.relu_.default" into its parts; NULL: failed. */
+static const struct plim_nn_target *nn_find(plim_nn *n, const char *target)
 {
     uint32_t at = (uint32_t)((uintptr_t)target * 0x9e3779b97f4a7c15u >> 32) % PLIM_NN_CACHE;
-    if (n->cache[at].target != target) {
-        const char *base = strchr(target, '.') + 1, *overload = strchr(base, '.') + 1;
-        n->cache[at].target = target;
-        n->cache[at].op = plim_op_find((plim_str){base, (size_t)(overload - base) - 1},
-                                       plim_str_of(overload), &n->cache[at].inplace);
-    }
-    *inplace = n->cache[at].inplace;
-    return n->cache[at].op;
+    struct plim_nn_target *t = &n->cache[at];
+    if (t->target == target)
+        return t;
+    const char *base = strchr(target, '.') + 1, *overload = strchr(base, '.') + 1;
+    t->target = NULL;
+    t->op = plim_op_find((plim_str){base, (size_t)(overload - base) - 1},
+                         plim_str_of(overload), &t->inplace);
+    if (!t->op)
+        plim_nn_fail(n, PLIM_EUNSUPPORTED, "op '%s' has no rule", target);
+    else if (!plim_schema_read(n->g->arena, t->op->schema, &t->schema))
+        nn_oom(n);
+    if (n->st)
+        return NULL;
+    t->target = target;
+    return t;
 }
 
 /* Lists are on the caller's stack: copies them into the graph's arena. */
@@ -508,29 +515,25 @@ void plim_nn_node(plim_nn *n, const char *target, const plim_named_arg *args, ui
     if (n->st)
         return;
     plim_graph *g = n->g;
-    plim_node node = {.target = plim_str_of(target), .scope = n->scope, .n_outs = n_out};
-    const plim_arg *bound;
-    plim_arg *kept;
-    node.op = nn_find(n, target, &node.inplace);
-    if (!node.op) {
-        plim_nn_fail(n, PLIM_EUNSUPPORTED, "op '%s' has no rule", target);
+    const struct plim_nn_target *t = nn_find(n, target);
+    if (!t)
         return;
-    }
-    n->st = plim_op_bind(g->arena, node.op, args, n_args, &bound, &node.n_args, n->err);
+    plim_node node = {.op = t->op,
+                      .target = plim_str_of(target),
+                      .inplace = t->inplace,
+                      .scope = n->scope,
+                      .n_args = t->schema.n,
+                      .n_outs = n_out};
+    plim_arg *bound;
+    n->st = plim_op_bind_read(g->arena, t->op, &t->schema, args, n_args, &bound, n->err);
     if (n->st)
         return;
-    kept = PLIM_NEW_N(g->arena, plim_arg, node.n_args);
     uint32_t *outs = PLIM_NEW_N(g->arena, uint32_t, n_out);
-    if (!kept || !outs) {
+    if (!outs || !nn_keep_lists(n, bound, node.n_args)) {
         nn_oom(n);
         return;
     }
-    memcpy(kept, bound, node.n_args * sizeof *kept);
-    if (!nn_keep_lists(n, kept, node.n_args)) {
-        nn_oom(n);
-        return;
-    }
-    node.args = kept;
+    node.args = bound;
     node.outs = outs;
     for (uint32_t i = 0; i < n_out; i++) {
         outs[i] = nn_result(n, plim_str_of(node.op->name));

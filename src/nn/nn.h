@@ -26,10 +26,11 @@ typedef struct plim_nn {
     uint32_t next[PLIM_NN_DEPTH]; /* index of the next unnamed child */
     /* ops looked up so far, by the address of the target's text: a model uses the same few ops
      * hundreds of times */
-    struct {
+    struct plim_nn_target {
         const char *target;
         const plim_op *op;
         bool inplace;
+        plim_schema schema;
     } cache[PLIM_NN_CACHE];
     uint32_t seen[PLIM_NN_CACHE]; /* nodes whose shapes were inferred, plus 1, by hash */
     struct plim_nn_leaf {         /* parameters and buffers, and the scopes that own them */

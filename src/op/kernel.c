@@ -31,10 +31,13 @@ plim_status plim_kernel_call(plim_machine *m, plim_arena *scratch, const plim_ke
                              const plim_t *value, plim_t *out, uint32_t *n_out, plim_err *err)
 {
     plim_call c = {.m = m, .value = value, .out = out, .n_out = *n_out};
-    plim_status st =
-        plim_schema_bind(scratch, k->schema, given, n_given, &c.args, &c.n_args, NULL, err);
-    if (st)
-        return st;
+    plim_schema schema;
+    plim_arg *args;
+    if (!plim_schema_read(scratch, k->schema, &schema))
+        return plim_oom(err);
+    PLIM_TRY(plim_schema_bind(scratch, &schema, given, n_given, &args, NULL, err));
+    c.args = args;
+    c.n_args = schema.n;
     memset(out, 0, *n_out * sizeof *out);
     if (!k->outputs)
         c.n_out = 0;

@@ -60,10 +60,6 @@ const plim_op *plim_op_find(plim_str base, plim_str overload, bool *inplace)
 
 /* ---- schemas: "input, weight, bias=None, stride=1, mode='mean'" ---------- */
 
-typedef struct schema_slot {
-    plim_str name, def; /* def.n == 0: required */
-} schema_slot;
-
 static plim_str schema_trim(plim_str s)
 {
     while (s.n && (*s.p == ' ' || *s.p == '*'))
@@ -71,27 +67,6 @@ static plim_str schema_trim(plim_str s)
     while (s.n && s.p[s.n - 1] == ' ')
         s.n--;
     return s;
-}
-
-/* Takes the next slot from *rest; false at the end. */
-static bool schema_next(plim_str *rest, schema_slot *out)
-{
-    if (!rest->n)
-        return false;
-    size_t end = 0, eq = SIZE_MAX;
-    while (end < rest->n && rest->p[end] != ',') {
-        if (rest->p[end] == '=' && eq == SIZE_MAX)
-            eq = end;
-        end++;
-    }
-    plim_str item = {rest->p, end};
-    out->name = schema_trim((plim_str){item.p, PLIM_MIN(eq, end)});
-    out->def = eq < end ? schema_trim((plim_str){item.p + eq + 1, end - eq - 1})
-                        : (plim_str){NULL, 0};
-    size_t skip = PLIM_MIN(end + 1, rest->n);
-    rest->p += skip;
-    rest->n -= skip;
-    return true;
 }
 
 /* A default is None, True, False, a number or 'text'. */
@@ -119,43 +94,95 @@ static plim_arg schema_default(plim_str d)
     return a;
 }
 
-plim_status plim_schema_bind(plim_arena *a, const char *schema, const plim_named_arg *given,
-                             uint32_t n_given, const plim_arg **args, uint32_t *n_args,
+/* Takes the next slot from *rest; false at the end. */
+static bool schema_next(plim_str *rest, plim_named_arg *out)
+{
+    if (!rest->n)
+        return false;
+    size_t end = 0, eq = SIZE_MAX;
+    while (end < rest->n && rest->p[end] != ',') {
+        if (rest->p[end] == '=' && eq == SIZE_MAX)
+            eq = end;
+        end++;
+    }
+    plim_str item = {rest->p, end};
+    out->name = schema_trim((plim_str){item.p, PLIM_MIN(eq, end)});
+    out->arg = (plim_arg){.kind = PLIM_ARG_NONE};
+    if (eq < end)
+        out->arg = schema_default(schema_trim((plim_str){item.p + eq + 1, end - eq - 1}));
+    size_t skip = PLIM_MIN(end + 1, rest->n);
+    rest->p += skip;
+    rest->n -= skip;
+    return true;
+}
+
+bool plim_schema_read(plim_arena *a, const char *text, plim_schema *out)
+{
+    plim_named_arg slot[32];
+    uint32_t n = 0;
+    plim_str rest = plim_str_of(text);
+    while (n < PLIM_COUNT(slot) && schema_next(&rest, &slot[n]))
+        n++;
+    plim_assert(!rest.n);
+    plim_named_arg *slots = PLIM_NEW_N(a, plim_named_arg, (uint64_t)n + 1);
+    if (!slots)
+        return false;
+    memcpy(slots, slot, n * sizeof *slots);
+    *out = (plim_schema){slots, n};
+    return true;
+}
+
+/* dropout_ calls its first argument self. */
+static bool slot_is(const plim_schema *s, uint32_t slot, plim_str name)
+{
+    plim_str own = s->slots[slot].name;
+    return plim_str_eq(name, own) ||
+           (slot == 0 && plim_str_is(own, "input") && plim_str_is(name, "self"));
+}
+
+/* The slot of this name; n: there is none.  Most callers give arguments in the order of the schema. */
+static uint32_t find_slot(const plim_schema *s, uint32_t after, plim_str name)
+{
+    for (uint32_t k = after; k < s->n; k++)
+        if (slot_is(s, k, name))
+            return k;
+    for (uint32_t k = 0; k < after; k++)
+        if (slot_is(s, k, name))
+            return k;
+    return s->n;
+}
+
+plim_status plim_schema_bind(plim_arena *a, const plim_schema *schema,
+                             const plim_named_arg *given, uint32_t n_given, plim_arg **args,
                              plim_str *unknown, plim_err *err)
 {
-    plim_arg slot[32];
-    if (n_given > 64)
-        return plim_fail(err, PLIM_EUNSUPPORTED, 0, "%u arguments are over the limit of 64",
-                         (unsigned)n_given);
-    uint32_t n = 0;
-    uint64_t used = 0; /* bit i: given[i] was assigned to a slot */
-    plim_str rest = plim_str_of(schema);
-    schema_slot s;
-    while (n < PLIM_COUNT(slot) && schema_next(&rest, &s)) {
-        bool has = false;
-        for (uint32_t i = 0; i < n_given; i++) /* dropout_ calls it self */
-            if (plim_str_eq(given[i].name, s.name) ||
-                (n == 0 && plim_str_is(s.name, "input") &&
-                 plim_str_is(given[i].name, "self"))) {
-                slot[n] = given[i].arg;
-                used |= 1ull << i;
-                has = true;
-            }
-        if (!has)
-            slot[n] = schema_default(s.def);
-        n++;
-    }
-    for (uint32_t i = n_given; unknown && i-- > 0;)
-        if (!(used >> i & 1))
-            *unknown = given[i].name;
-    plim_arg *out = PLIM_NEW_N(a, plim_arg, (uint64_t)n + 1);
+    plim_arg *out = *args = PLIM_NEW_N(a, plim_arg, (uint64_t)schema->n + 1);
     if (!out)
         return plim_oom(err);
-    memcpy(out, slot, n * sizeof *out);
-    *args = out;
-    plim_assert(n <= PLIM_COUNT(slot));
-    *n_args = n;
+    for (uint32_t k = 0; k < schema->n; k++)
+        out[k] = schema->slots[k].arg;
+    for (uint32_t i = 0, next = 0; i < n_given; i++) {
+        uint32_t k = find_slot(schema, next, given[i].name);
+        if (k < schema->n) {
+            out[k] = given[i].arg;
+            next = k + 1;
+        } else if (unknown && !unknown->p) {
+            *unknown = given[i].name;
+        }
+    }
     return PLIM_OK;
+}
+
+plim_status plim_op_bind_read(plim_arena *a, const plim_op *op, const plim_schema *schema,
+                              const plim_named_arg *given, uint32_t n_given, plim_arg **args,
+                              plim_err *err)
+{
+    plim_str unknown = {NULL, 0};
+    PLIM_TRY(plim_schema_bind(a, schema, given, n_given, args, &unknown, err));
+    if (!unknown.p)
+        return PLIM_OK;
+    return plim_fail(err, PLIM_EUNSUPPORTED, 0, "op '%s' has no argument '" PLIM_STR_FMT "'",
+                     op->name, PLIM_STR_ARG(unknown));
 }
 
 plim_status plim_op_bind(plim_arena *a, const plim_op *op, const plim_named_arg *given,
@@ -163,11 +190,12 @@ plim_status plim_op_bind(plim_arena *a, const plim_op *op, const plim_named_arg 
                          plim_err *err)
 {
     plim_assert(op);
-    plim_str unknown = {NULL, 0};
-    plim_status st =
-        plim_schema_bind(a, op->schema, given, n_given, args, n_args, &unknown, err);
-    if (st || !unknown.p)
-        return st;
-    return plim_fail(err, PLIM_EUNSUPPORTED, 0, "op '%s' has no argument '" PLIM_STR_FMT "'",
-                     op->name, PLIM_STR_ARG(unknown));
+    plim_schema schema;
+    plim_arg *bound;
+    if (!plim_schema_read(a, op->schema, &schema))
+        return plim_oom(err);
+    PLIM_TRY(plim_op_bind_read(a, op, &schema, given, n_given, &bound, err));
+    *args = bound;
+    *n_args = schema.n;
+    return PLIM_OK;
 }

@@ -23,16 +23,28 @@ typedef struct plim_named_arg {
     plim_arg arg;
 } plim_named_arg;
 
+/* "input, weight, bias=None", read: a slot for each argument, and its default (ARG_NONE: it has none). */
+typedef struct plim_schema {
+    const plim_named_arg *slots;
+    uint32_t n;
+} plim_schema;
+/* In `a`; false: our memory is full. */
+bool plim_schema_read(plim_arena *a, const char *text, plim_schema *out);
+
 /* Puts arguments into the slots of a schema and fills in defaults.  *unknown (may be NULL) is
  * set to the first name that is not in the schema.  *args lives in `a`. */
-plim_status plim_schema_bind(plim_arena *a, const char *schema, const plim_named_arg *given,
-                             uint32_t n_given, const plim_arg **args, uint32_t *n_args,
+plim_status plim_schema_bind(plim_arena *a, const plim_schema *schema,
+                             const plim_named_arg *given, uint32_t n_given, plim_arg **args,
                              plim_str *unknown, plim_err *err);
 /* The same for an op's schema, which must have every name (else PLIM_EUNSUPPORTED; the caller
  * then lowers the node without a rule). */
 plim_status plim_op_bind(plim_arena *a, const plim_op *op, const plim_named_arg *given,
                          uint32_t n_given, const plim_arg **args, uint32_t *n_args,
                          plim_err *err);
+/* The same with its schema, where that has been read before. */
+plim_status plim_op_bind_read(plim_arena *a, const plim_op *op, const plim_schema *schema,
+                              const plim_named_arg *given, uint32_t n_given, plim_arg **args,
+                              plim_err *err);
 
 /* What the in-place form of an activation changes in what is kept for backward. */
 typedef enum plim_inplace {
