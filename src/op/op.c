@@ -17,26 +17,22 @@ static const plim_op op_rows[] = {
 uint32_t plim_op_count(void) { return PLIM_COUNT(op_rows); }
 const plim_op *plim_op_at(uint32_t i) { return i < PLIM_COUNT(op_rows) ? &op_rows[i] : NULL; }
 
-/* row->name is "base" or "base.overload" */
-static bool op_is(const plim_op *row, plim_str base, plim_str overload)
-{
-    plim_assert(base.n > 0);
-    const char *n = row->name;
-    if (n[0] != base.p[0] || strncmp(n, base.p, base.n) != 0)
-        return false;
-    if (!overload.n)
-        return n[base.n] == 0;
-    return n[base.n] == '.' && strncmp(n + base.n + 1, overload.p, overload.n) == 0 &&
-           n[base.n + 1 + overload.n] == 0;
-}
+/* Names of files may; those of rows end there. */
+static bool has_nul(plim_str s) { return s.n && memchr(s.p, 0, s.n); }
 
+/* A row's name is "base" or "base.overload". */
 static const plim_op *op_search(plim_str base, plim_str overload)
 {
+    plim_assert(base.n > 0);
     const plim_op *plain = NULL;
     for (size_t i = 0; i < PLIM_COUNT(op_rows); i++) {
-        if (overload.n && op_is(&op_rows[i], base, overload))
+        const char *n = op_rows[i].name, *rest = n + base.n;
+        if (n[0] != base.p[0] || strncmp(n, base.p, base.n) != 0)
+            continue;
+        if (*rest == '.' && overload.n && strncmp(rest + 1, overload.p, overload.n) == 0 &&
+            rest[1 + overload.n] == 0)
             return &op_rows[i];
-        if (!plain && op_is(&op_rows[i], base, (plim_str){NULL, 0}))
+        if (!plain && !*rest)
             plain = &op_rows[i];
     }
     return plain;
@@ -45,7 +41,7 @@ static const plim_op *op_search(plim_str base, plim_str overload)
 const plim_op *plim_op_find(plim_str base, plim_str overload, bool *inplace)
 {
     *inplace = false;
-    if (!base.n)
+    if (!base.n || has_nul(base) || has_nul(overload))
         return NULL;
     const plim_op *op = op_search(base, overload);
     if (!op && base.n > 1 && base.p[base.n - 1] == '_' && base.p[base.n - 2] != '_') {

@@ -137,6 +137,10 @@ static void test_op_rows(void **state)
                   plim_op_find(PLIM_STR("relu"), PLIM_STR("default"), &inplace) ||
               inplace);
     CHECK("no rule", !plim_op_find(PLIM_STR("frobnicate"), PLIM_STR("default"), &inplace));
+    static const char nul[48] = "conv2d", also[48] = "Tensor";
+    CHECK("a name that goes on after a NUL",
+          !plim_op_find((plim_str){nul, 40}, PLIM_STR("default"), &inplace) &&
+              !plim_op_find(PLIM_STR("add"), (plim_str){also, 40}, &inplace));
 }
 
 static void test_binding(void **state)
