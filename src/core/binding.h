@@ -54,6 +54,8 @@ typedef struct plim_binding {
     bool packed;               /* position_ids are passed, which start again within a row */
     plim_rank_part part;       /* what this rank has */
     plim_str packing;          /* a quantization_config for a model that has none; "": none */
+    uint32_t
+        values; /* of the graph, about: a hint, as plim_graph_expect takes it; 0: not known */
 } plim_binding;
 
 /* "32,3,224,224" (the first input) or "NAME=32,10;NAME2=32,20" into bind->inputs,

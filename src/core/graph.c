@@ -11,7 +11,7 @@ plim_status plim_graph_init(plim_graph *g, plim_arena *a, plim_err *err)
 
 void plim_graph_expect(plim_graph *g, uint32_t n)
 {
-    plim_value *v = g->n_values ? NULL : PLIM_NEW_N(g->arena, plim_value, n);
+    plim_value *v = g->n_values || !n ? NULL : PLIM_NEW_N(g->arena, plim_value, n);
     plim_node *nodes = g->n_nodes || !v ? NULL : PLIM_NEW_N(g->arena, plim_node, n);
     if (!nodes)
         return;

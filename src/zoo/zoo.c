@@ -361,6 +361,7 @@ static plim_status zoo_construct(plim_graph *g, const plim_zoo_model *m, plim_st
     plim_nn n;
     plim_nn_init(&n, g, err);
     n.infer = bind && bind->infer;
+    plim_graph_expect(g, bind ? bind->values : 0);
     memcpy(sample, m->input, sizeof sample);
     const void *row = arg.p ? m->parse(&n, arg, &sample[0]) : m->row;
     g->about.name = arg.p ? plim_arena_str(g->arena, name) : plim_str_of(m->name);
