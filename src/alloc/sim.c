@@ -23,7 +23,7 @@ typedef struct run {
     plim_sim *out;
     plim_err *err;
     uint32_t *block; /* by storage: PLIM_NONE before its alloc and for 0 bytes */
-    uint32_t n_blocks, cap_blocks;
+    uint32_t n_blocks;
     levels now, high; /* high: of this interval */
     uint32_t mark;    /* the next one */
 } run;
@@ -241,19 +241,18 @@ static plim_status run_all(run *r)
 static plim_status make_blocks(run *r)
 {
     uint32_t n = r->t->n_storages;
-    if (n > r->cap_blocks) {
+    if (n > r->n_blocks) {
         uint32_t cap = PLIM_MAX(n, r->t->cap_storages),
                  *block = PLIM_NEW_N(r->a, uint32_t, cap);
         if (!block)
             return plim_oom(r->err);
         if (r->n_blocks)
             memcpy(block, r->block, r->n_blocks * sizeof *block);
+        while (r->n_blocks < cap)
+            block[r->n_blocks++] = PLIM_NONE;
         r->block = block;
-        r->cap_blocks = cap;
     }
-    plim_assert(n <= r->cap_blocks);
-    while (r->n_blocks < n)
-        r->block[r->n_blocks++] = PLIM_NONE;
+    plim_assert(n <= r->n_blocks);
     return PLIM_OK;
 }
 

@@ -223,9 +223,10 @@ plim_meta plim_step_meta(plim_dtype dtype, const plim_meta *m)
 static bool *on_host(plim_arena *a, const plim_graph *g)
 {
     bool *host = PLIM_NEW_N(a, bool, (uint64_t)g->n_values + 1);
+    bool any = false;
     for (uint32_t i = 0; host && i < g->n_values; i++)
-        host[i] = g->values[i].kind == PLIM_VALUE_CONSTANT;
-    for (uint32_t i = 0; host && i < g->n_nodes; i++) {
+        any |= host[i] = g->values[i].kind == PLIM_VALUE_CONSTANT;
+    for (uint32_t i = 0; any && i < g->n_nodes; i++) {
         const plim_node *n = &g->nodes[i];
         bool lifts = plim_node_calls(n, "lift_fresh_copy");
         for (uint32_t k = 0; k < n->n_args && !lifts; k++)
