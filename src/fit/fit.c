@@ -109,6 +109,7 @@ typedef struct fit_bound {
 /* A run that an allocator serves while it is made, so that it ends where memory does. */
 typedef struct served_run {
     plim_sim_follower *sim;
+    bool timed; /* it may be the one that is measured */
     bool oom;
     plim_status st;
 } served_run;
@@ -130,14 +131,17 @@ static plim_status run_size(plim_fit_search *s, int64_t size, served_run *served
     plim_job job = *s->job;
     job.step.ends = served ? is_over : NULL;
     job.step.ends_ud = served;
+    job.step.untimed = served && !served->timed;
     plim_arena_reset(&r->arena);
     r->size = 0;
     r->high.room = 0;
     plim_tape_init(&r->t, &r->arena);
     plim_status st = plim_job_graph(&job, size, &r->arena, &r->g, err);
     *refused = st == PLIM_ERANGE;
-    if (!st)
+    if (!st) {
+        s->job->bind.values = r->g.n_values;
         st = plim_job_tape(&job, &r->g, &r->arena, &r->t, &r->info, err);
+    }
     s->n_events += r->t.n_events;
     if (st)
         return st;
@@ -176,7 +180,7 @@ static bool note_live(plim_fit_search *s, const plim_fact *fact, bool measured)
 static plim_status serve_run(plim_fit_search *s, const plim_alloc_options *o, plim_fact *fact,
                              const plim_sim **sim, plim_err *err)
 {
-    served_run served = {0};
+    served_run served = {.timed = fact->what == PLIM_SIM_HIGH};
     plim_arena_reset(&s->scratch);
     plim_status st =
         plim_sim_follow(&s->scratch, &s->next->t, o, fact->what, &served.sim, err);

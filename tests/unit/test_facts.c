@@ -320,6 +320,52 @@ static void test_runs(void **state)
     close_it(&o);
 }
 
+static bool fits_plainly(const plim_job *job, int64_t size, unsigned what, uint64_t room)
+{
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_peaks p;
+    assert_int_equal(plim_fit_size(job, &a, size, what, room, &p, NULL), PLIM_OK);
+    plim_arena_free(&a);
+    return !p.oom;
+}
+
+/* What a search finds for one card after the other, with what it knows by then, is what runs that know nothing
+ * say: the size fits, and the next does not. */
+static void test_plain(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"resnet18", "optimizer=adam"},
+        {"resnet50", "autocast=fp16"},
+        {"gpt2", "optimizer=adamw dtype=bf16"},
+        {"vit_b_16", "mode=infer"},
+        {"mobilenet_v2", "alloc_conf=expandable_segments:True"},
+        {"smollm2-135m", "dp=4 strategy=fsdp2"},
+        {"lenet5", "workspace=high"},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(cases); i++) {
+        open_job o;
+        open_it(&o, cases[i][0], cases[i][1]);
+        plim_fit_search *s = plim_fit_search_new(&o.arena, &o.job);
+        for (uint32_t k = (uint32_t)i % 3; k < plim_gpu_count(); k += 9) {
+            plim_fit_row row;
+            assert_int_equal(plim_fit_card(s, plim_gpu_at(k), &row, NULL), PLIM_OK);
+            const uint64_t tight = plim_fit_tight_room(&o.job),
+                           room = plim_fit_room(o.job.gpu, plim_fit_context(&o.job).usual);
+            if (row.limited)
+                continue;
+            CHECK(row.gpu,
+                  !row.batch || fits_plainly(&o.job, row.batch, PLIM_SIM_HIGH, tight));
+            CHECK(row.gpu, !fits_plainly(&o.job, row.batch + 1, PLIM_SIM_HIGH, tight));
+            CHECK(row.gpu, row.batch_usual == row.batch ||
+                               fits_plainly(&o.job, row.batch_usual, 0, room));
+            CHECK(row.gpu, !fits_plainly(&o.job, row.batch_usual + 1, 0, room));
+        }
+        plim_fit_search_free(s);
+        close_it(&o);
+    }
+}
+
 /* A tape as text, and what its run has asked of the card. */
 typedef struct told_run {
     plim_arena arena;
@@ -402,7 +448,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rooms),     cmocka_unit_test(test_served),
         cmocka_unit_test(test_questions), cmocka_unit_test(test_twice),
-        cmocka_unit_test(test_runs),      cmocka_unit_test(test_asked),
+        cmocka_unit_test(test_runs),      cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_asked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

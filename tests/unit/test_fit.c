@@ -146,7 +146,7 @@ static int stop_later(void *ud, uint32_t done, uint32_t total, const char *what)
 static void test_canceled(void **state)
 {
     (void)state;
-    for (uint32_t calls = 1; calls <= 9; calls += 4) {
+    for (uint32_t calls = 1; calls <= 7; calls += 3) {
         plim_settings *s = asked_settings("optimizer=adam");
         plim_err err = PLIM_ERR_INIT;
         plim_fit *f = NULL;
