@@ -47,7 +47,7 @@ static void compare_notes(plim_page *p, bool card)
         p, PLIM_PAINT_DIM,
         "MACs: of the forward pass of one sample; saved: activations that autograd "
         "keeps for backward; peak: allocated, as torch.cuda.max_memory_allocated(); "
-        "top-1: published, on ImageNet",
+        "top-1: accuracy in %, published, on ImageNet",
         0);
     plim_paragraph(p, PLIM_PAINT_DIM,
                    card ? "step: the time of a step on the card, an estimate" : NULL, 0);
