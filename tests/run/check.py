@@ -538,7 +538,7 @@ def world():
               done.stdout[:80])
         check(f"{what}: the report says which rank", " rank 3 of 8\n" in done.stdout, done.stdout)
         check(f"{what}: NCCL's buffers are in a range", re.search(
-            r"device .* and NCCL's buffers \(.*-.*B\)", done.stdout), done.stdout)
+            r"device .*\s+with the CUDA context and NCCL's buffers \(.*-.*B\)", done.stdout), done.stdout)
     check("objects of others are ours", line_of(done, "objects") ==
           ["[3,", *["3,"] * 6, "3]", "3"], line_of(done, "objects"))
     with tempfile.TemporaryDirectory() as folder:
@@ -1356,7 +1356,7 @@ def snapshots():
     sys.path.insert(0, str(SNAPSHOTS))
     from record import CASES
     for case in ("native", "oom", "oom-expandable", "streams", "streams-expandable", "random", "random-expandable"):
-        _, card, conf, _, _ = CASES[case]
+        _, card, conf, _ = CASES[case]
         with tempfile.TemporaryDirectory() as folder:
             done = run(SNAPSHOTS / "record.py", "--alloc-conf", conf, gpu=("--vram", card), args=("run", case, folder))
             told = subprocess.run([sys.executable, str(SNAPSHOTS / "compare.py"), PROGRAM, folder], capture_output=True, text=True)
