@@ -84,7 +84,7 @@ static void read_call(plim_job *job, const plim_settings *s)
                step->share.size[PLIM_AXIS_pp] > 1 || context;
     job->bind.caching = off                                        ? PLIM_CACHING_OFF
                         : plim_setting_is(s, PLIM_SET_cache, "on") ? PLIM_CACHING_ON
-                        : step->infer || loop->no_cache            ? PLIM_CACHING_OFF
+                        : loop->no_cache                           ? PLIM_CACHING_OFF
                                                                    : PLIM_CACHING_CONFIG;
 }
 

@@ -80,6 +80,26 @@ plim_status plim_job_resolve(plim_job *job, const plim_graph *g, const plim_step
 
 /* ---- in words ------------------------------------------------------------------ */
 
+/* What an inference has of the cache, and what generating tokens adds. */
+static void note_cache(const plim_job *job, const plim_graph *g, plim_buf *b)
+{
+    const uint64_t token =
+        plim_sat_mul(g->kv.elements, plim_dtype_bytes(plim_job_cache_dtype(job, g)));
+    const char *space = b->n ? " " : "";
+    if (g->kv.returned)
+        plim_buf_printf(b,
+                        "%sThe output holds the KV cache of its tokens: each token that is "
+                        "generated adds %s for each sequence.",
+                        space, plim_fmt_bytes(token, false).s);
+    else
+        plim_buf_printf(b,
+                        "%sA KV cache for generation is not included: %s for each token, up "
+                        "to %s for a sequence of %" PRId64 ".",
+                        space, plim_fmt_bytes(token, false).s,
+                        plim_fmt_bytes(plim_sat_mul(token, (uint64_t)g->sizes.seq), false).s,
+                        g->sizes.seq);
+}
+
 plim_status plim_job_note(const plim_job *job, plim_graph *g, plim_err *err)
 {
     plim_buf b;
@@ -93,16 +113,8 @@ plim_status plim_job_note(const plim_job *job, plim_graph *g, plim_err *err)
                         ": to estimate others, export it again with a dynamic batch "
                         "dimension.",
                         b.n ? " " : "", g->sizes.batch);
-    if (g->kv.elements && !g->kv.returned && job->step.infer) {
-        uint64_t token =
-            plim_sat_mul(g->kv.elements, plim_dtype_bytes(plim_job_cache_dtype(job, g)));
-        plim_buf_printf(&b,
-                        "%sA KV cache for generation is not included: %s for each token, up "
-                        "to %s for a sequence of %" PRId64 ".",
-                        b.n ? " " : "", plim_fmt_bytes(token, false).s,
-                        plim_fmt_bytes(plim_sat_mul(token, (uint64_t)g->sizes.seq), false).s,
-                        g->sizes.seq);
-    }
+    if (g->kv.elements && job->step.infer)
+        note_cache(job, g, &b);
     const char *torch = plim_torch_note(g->arena, job->settings->torch);
     if (!torch)
         return plim_oom(err);

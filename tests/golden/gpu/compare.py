@@ -15,15 +15,18 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 EXACT = ("mlp:", "vit_b_16", "swin_t", "convnext_tiny")  # requested bytes are equal: cuDNN takes nothing in them
-WITHIN = {"requested": 5, "allocated": 5}  # per cent, nine in ten of the runs of any card
+# Per cent, nine in ten of the runs of any card: of built-in models, and of transformers' configs, in which cuDNN takes little.
+WITHIN = {"model": {"requested": 5, "allocated": 5}, "config": {"requested": 0.01, "allocated": 0.1, "reserved": 0.7}}
+DEVICE = 24  # MiB that the usual size of what is outside the allocator may be off
 
 
 def predict(program, m):
     spec = m["spec"]
-    args = [program, "estimate", spec["model"], "--batch", str(spec["batch"]), "--torch", m["torch"], "--gpu", m["card"], "--json"]
+    model = str(HERE / "configs" / f"{spec['config']}.json") if "config" in spec else spec["model"]
+    args = [program, "estimate", model, "--batch", str(spec["batch"]), "--torch", m["torch"], "--gpu", m["card"], "--json"]
     args += ["--infer"] if spec.get("infer") else ["--optimizer", spec["optimizer"]]
-    for key in ("loss", "dtype"):
-        args += ["--" + key, spec[key]] if key in spec else []
+    for key in ("loss", "dtype", "seq", "input", "autocast", "checkpoint", "lora"):
+        args += ["--" + key, str(spec[key])] if key in spec else []
     return json.loads(subprocess.run(args, stdout=subprocess.PIPE, check=False).stdout)["memory"]
 
 
@@ -107,15 +110,19 @@ def check(args):
     """What is worse than was promised."""
     runs = [m for path in args.files or sorted(HERE.glob("*.jsonl")) for m in read_lines(path)
             if m["status"] == "ok" and not {"workspace", "steps"} & set(m["spec"])]
-    bad, errors = [], {k: [] for k in WITHIN}
+    bad, errors = [], {(kind, k): [] for kind, limits in WITHIN.items() for k in limits}
     for m in runs:
-        p, name = predict(args.program, m), f"{m['card']}, {json.dumps(m['spec'])}"
-        for k in WITHIN:
-            errors[k].append(abs(p["peak_" + k] - m["peak_" + k]) / m["peak_" + k] * 100)
-        if m["spec"]["model"].startswith(EXACT) and p["peak_requested"] != m["peak_requested"]:
+        p, name, kind = predict(args.program, m), f"{m['card']}, {json.dumps(m['spec'])}", "config" if "config" in m["spec"] else "model"
+        for k in WITHIN[kind]:
+            errors[kind, k].append(abs(p["peak_" + k] - m["peak_" + k]) / m["peak_" + k] * 100)
+        if m["spec"].get("model", "").startswith(EXACT) and p["peak_requested"] != m["peak_requested"]:
             bad.append(f"{name}: {p['peak_requested']} bytes are predicted, {m['peak_requested']} were requested")
-    bad += [f"{k}: an error of {sorted(e)[len(e) * 9 // 10]:.2f} %, the limit is {WITHIN[k]} %"
-            for k, e in errors.items() if not e or sorted(e)[len(e) * 9 // 10] > WITHIN[k]]
+        if "process_end" in m:
+            outside = m["process_end"] - m["reserved_end"]
+            if not p["context_low"] <= outside <= p["context_high"] or abs(outside - p["context"]) > DEVICE * MIB:
+                bad.append(f"{name}: {p['context_low']} to {p['context_high']} bytes are predicted outside the allocator, {outside} were")
+    bad += [f"{kind}, {k}: an error of {sorted(e)[len(e) * 9 // 10]:.3f} %, the limit is {WITHIN[kind][k]} %"
+            for (kind, k), e in errors.items() if not e or sorted(e)[len(e) * 9 // 10] > WITHIN[kind][k]]
     print("\n".join(bad or [f"{len(runs)} runs"]))
     return bool(bad)
 
@@ -143,8 +150,9 @@ def main():
             errors[k].append(abs(have - want) / want * 100)
             cells.append(f"{have:,} {want:,} {(have - want) / want * 100:+.2f} %")
         spec = m["spec"]
-        how = "infer" if spec.get("infer") else spec["optimizer"] + (", " + spec["dtype"] if "dtype" in spec else "")
-        print(f"| {m['card']}, {m['torch']} | {spec['model']} | {spec['batch']} | {how} | " + " | ".join(cells) + " |")
+        how = ", ".join(["infer" if spec.get("infer") else spec["optimizer"],
+                         *(f"{k} {spec[k]}" for k in ("dtype", "autocast", "checkpoint", "lora") if k in spec)])
+        print(f"| {m['card']}, {m['torch']} | {spec.get('model') or spec['config']} | {spec['batch']} | {how} | " + " | ".join(cells) + " |")
     for k, e in errors.items():
         e.sort()
         if e:
