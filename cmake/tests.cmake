@@ -85,7 +85,17 @@ endforeach()
 
 # ---- transcripts, documentation, rules of the tree --------------------------
 
-find_package(Python3 COMPONENTS Interpreter)
+# find_package(Python3) asks the interpreter seven times, which takes a second of the first build.
+find_program(python NAMES python3 python)
+set(Python3_FOUND OFF)
+if(python)
+    execute_process(COMMAND ${python} -c "import sys; print(sys.executable)" OUTPUT_VARIABLE found
+                    OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    if(found)
+        set(Python3_FOUND ON)
+        set(Python3_EXECUTABLE ${found})
+    endif()
+endif()
 if(NOT Python3_FOUND)
     message(WARNING "python3 was not found: transcripts, documentation examples and the "
                     "rules of the tree are left out (tools/deps.sh check installs it)")

@@ -347,7 +347,7 @@ static void test_plain(void **state)
         open_job o;
         open_it(&o, cases[i][0], cases[i][1]);
         plim_fit_search *s = plim_fit_search_new(&o.arena, &o.job);
-        for (uint32_t k = (uint32_t)i % 3; k < plim_gpu_count(); k += 9) {
+        for (uint32_t k = (uint32_t)i % 3; k < plim_gpu_count(); k += 18) {
             plim_fit_row row;
             assert_int_equal(plim_fit_card(s, plim_gpu_at(k), &row, NULL), PLIM_OK);
             const uint64_t tight = plim_fit_tight_room(&o.job),
