@@ -58,8 +58,10 @@ static uint32_t room_at(const rewinder *w, uint64_t addr, uint64_t bytes)
 
 static bool is_empty(const rewinder *w, uint64_t addr, uint64_t bytes)
 {
-    uint32_t p = bytes <= UINT64_MAX - addr ? piece_from(w, addr + bytes - 1) : 0;
-    return bytes && bytes <= UINT64_MAX - addr && (p == PLIM_NONE || end_of(w, p) <= addr);
+    if (!bytes || bytes > UINT64_MAX - addr)
+        return false;
+    uint32_t p = piece_from(w, addr + bytes - 1);
+    return p == PLIM_NONE || end_of(w, p) <= addr;
 }
 
 static uint32_t add_piece(rewinder *w, uint64_t addr, const piece *like)
@@ -332,7 +334,8 @@ plim_status plim_recording_rewind(const plim_recording *r, plim_alloc *const *po
     rewinder w = {.r = r, .pools = pools, .a = &scratch, .spare = PLIM_NONE};
     *out = (plim_rewound){0};
     w.set = plim_fs_new(&scratch);
-    w.full = !w.set;
+    w.full = !w.set || !PLIM_PUSH_ROOM(w.a, w.pieces, w.n, w.cap) ||
+             !PLIM_PUSH_ROOM(w.a, w.nodes, w.n, w.cap_nodes);
     if (!w.full)
         add_end(&w);
     for (uint32_t i = r->n_actions; i-- > 0 && !w.lost && !w.full;)
