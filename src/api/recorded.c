@@ -192,11 +192,10 @@ static plim_status fill_trace(const plim_recording *r, plim_recorded *out, plim_
 
 /* ---- the whole -------------------------------------------------------------------- */
 
-plim_status plim__recorded_fill(const plim_recording *r, int torch, plim_recorded *out,
-                                plim_alloc_stats *stats, plim_err *err)
+plim_status plim__recorded_fill(const plim_recording *r, int torch, const plim_follow *f,
+                                plim_recorded *out, plim_err *err)
 {
-    plim_follow f;
-    plim_status st = plim_recording_follow(r, torch, &f, err);
+    plim_status st = PLIM_OK;
     *out = (plim_recorded){.size = sizeof *out,
                            .format = r->format,
                            .actions = r->n_actions,
@@ -207,22 +206,19 @@ plim_status plim__recorded_fill(const plim_recording *r, int torch, plim_recorde
                            .before_known = true,
                            .before_bytes = r->before_bytes,
                            .gaps = r->n_gaps,
-                           .alloc_conf = r->conf.n ? plim__cstr(r->arena, r->conf) : ""};
-    if (st || !out->alloc_conf)
-        return st ? st : plim_oom(err);
-    out->torch = plim_torch_name(r->arena, torch);
-    if (!out->torch)
+                           .alloc_conf = r->conf.n ? plim__cstr(r->arena, r->conf) : "",
+                           .torch = plim_torch_name(r->arena, torch),
+                           .checked = f->followed,
+                           .agrees = f->agrees,
+                           .counters_recorded = f->agrees && !r->counters,
+                           .addresses = f->n_checked};
+    if (!out->alloc_conf || !out->torch)
         return plim_oom(err);
-    out->checked = f.followed;
-    out->counters_recorded = f.agrees && !r->counters;
-    *stats = f.stats;
-    out->agrees = f.agrees;
-    out->addresses = f.n_checked;
-    if (f.why.n && !(out->difference = plim__cstr(r->arena, f.why)))
+    if (f->why.n && !(out->difference = plim__cstr(r->arena, f->why)))
         return plim_oom(err);
     if (r->n_processes)
         st = fill_trace(r, out, err);
-    if (!st && f.oom)
-        st = fill_oom(r, &f, out, err);
+    if (!st && f->oom)
+        st = fill_oom(r, f, out, err);
     return st || !r->state_known ? st : sum_segments(r, out, err);
 }

@@ -5,10 +5,9 @@
 #include "alloc/sim.h"
 #include "trace/recording.h"
 
-/* What the recording itself says, and how the simulated allocator compares with it; *stats has the
- * counters of that one. */
-plim_status plim__recorded_fill(const plim_recording *r, int torch, plim_recorded *out,
-                                plim_alloc_stats *stats, plim_err *err);
+/* What the recording itself says, and how the simulated allocator of that version compares with it. */
+plim_status plim__recorded_fill(const plim_recording *r, int torch, const plim_follow *f,
+                                plim_recorded *out, plim_err *err);
 /* The storages that were live at the peak of `sim`, by their stacks. */
 plim_status plim__recorded_live(const plim_recording *r, const plim_tape *t,
                                 const uint32_t *stacks, const plim_sim *sim,

@@ -209,16 +209,15 @@ static bool changes_run(const plim_settings *s)
 
 /* The tape of a recording, as it was recorded or to be served otherwise, and what else the
  * recording says. */
-static plim_status tell_recording(const plim_recording *r, const plim_settings *s,
-                                  plim_alloc_options *o, plim_tape *t, uint32_t **stacks,
-                                  plim_recorded **recorded, plim_alloc_stats *stats,
-                                  plim_err *err)
+static plim_status tell_recording(const plim_recording *r, const plim_settings *s, int torch,
+                                  const plim_follow *f, plim_tape *t, uint32_t **stacks,
+                                  plim_recorded **recorded, plim_err *err)
 {
     plim_recorded *rec = PLIM_NEW(r->arena, plim_recorded);
     if (!rec)
         return plim_oom(err);
     *recorded = rec;
-    PLIM_TRY(plim__recorded_fill(r, o->torch, rec, stats, err));
+    PLIM_TRY(plim__recorded_fill(r, torch, f, rec, err));
     rec->as_recorded = !changes_run(s);
     rec->counters_recorded &= rec->as_recorded;
     return plim_recording_tape(r, rec->as_recorded, t, stacks, err);
@@ -237,7 +236,7 @@ static plim_status replay_fill(const char *path, plim_bytes file, const plim_set
     plim_alloc_options options;
     plim_recording r;
     plim_recorded *rec = NULL;
-    plim_alloc_stats recorded;
+    plim_follow follow;
     uint32_t *stacks = NULL;
     plim_sim sim;
     plim_status st = read_options(s, a, &options, out, err);
@@ -245,14 +244,15 @@ static plim_status replay_fill(const char *path, plim_bytes file, const plim_set
         plim_err_prefix(err, "'%s': ", path);
     if (!st && !r.given)
         st = plim_recording_guess_conf(&r, options.torch, err);
-    if (!st && !r.given && !s->torch)
-        st = plim_recording_guess_torch(&r, &options.torch, err);
+    if (!st && !r.given)
+        st = s->torch ? plim_recording_follow(&r, options.torch, &follow, err)
+                      : plim_recording_guess_torch(&r, &options.torch, &follow, err);
     if (!st)
         st = choose_allocator(s, recorded_conf(&r, &options), a, &options, out, err);
     if (!st && r.host && !s->allocator) /* the CPU's memory is not cached */
         st = plim_allocator_find(PLIM_STR("none"), &options.allocator, err);
     if (!st && !r.given)
-        st = tell_recording(&r, s, &options, &r.tape, &stacks, &rec, &recorded, err);
+        st = tell_recording(&r, s, options.torch, &follow, &r.tape, &stacks, &rec, err);
     if (!st)
         st = plim_sim_run(a, &r.tape, &options,
                           PLIM_SIM_ROWS | PLIM_SIM_FREE | (rec ? PLIM_SIM_LIVE : 0u) |
@@ -267,7 +267,7 @@ static plim_status replay_fill(const char *path, plim_bytes file, const plim_set
     if (st)
         return st;
     out->size = sizeof *out;
-    copy_stats(rec && rec->counters_recorded ? &recorded : &sim.stats, out);
+    copy_stats(rec && rec->counters_recorded ? &follow.stats : &sim.stats, out);
     out->events = sim.n_events;
     out->storages = r.tape.n_storages;
     out->requested_known = !r.blocks_only;

@@ -496,18 +496,21 @@ plim_status plim_recording_follow(const plim_recording *r, int torch, plim_follo
     return st;
 }
 
-plim_status plim_recording_guess_torch(const plim_recording *r, int *torch, plim_err *err)
+plim_status plim_recording_guess_torch(const plim_recording *r, int *torch, plim_follow *out,
+                                       plim_err *err)
 {
     plim_follow f;
-    PLIM_TRY(plim_recording_follow(r, *torch, &f, err));
-    for (int other = *torch; !f.agrees && !r->counters;) {
+    PLIM_TRY(plim_recording_follow(r, *torch, out, err));
+    for (int other = *torch; !out->agrees && !r->counters;) {
         const plim_alloc_rules *rules = plim_alloc_rules_of(other);
         if (rules == plim_alloc_rules_of(1))
             return PLIM_OK;
         other = rules->since - 1;
         PLIM_TRY(plim_recording_follow(r, other, &f, err));
-        if (f.agrees)
+        if (f.agrees) {
             *torch = other;
+            *out = f;
+        }
     }
     return PLIM_OK;
 }

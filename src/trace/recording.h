@@ -175,9 +175,10 @@ typedef struct plim_follow {
 plim_status plim_recording_follow(const plim_recording *r, int torch, plim_follow *out,
                                   plim_err *err);
 
-/* The version of PyTorch, as plim_alloc_options has it, whose allocator agrees with a recording
- * without counters: *torch if that does or none does, else the newest. */
-plim_status plim_recording_guess_torch(const plim_recording *r, int *torch, plim_err *err);
+/* The same, and *torch becomes the version whose allocator agrees with a recording without counters:
+ * it stays if that does or none does, else it is the newest one before. */
+plim_status plim_recording_guess_torch(const plim_recording *r, int *torch, plim_follow *out,
+                                       plim_err *err);
 
 /* The same for a recording with counters, once its `why` is empty: sets what is about the
  * comparison. */
