@@ -73,11 +73,5 @@ static void wrap_model(plim_shared *x)
 
 const plim_strategy plim_strategy_fsdp2 = {
     .setup = {.wrap = wrap_model, .kinds = number_parts},
-    .forward = {.begin = plim_fsdp2_forward,
-                .end = plim_fsdp2_forward_end,
-                .again = plim_fsdp2_again},
-    .backward = {.begin = plim_fsdp2_backward,
-                 .end = plim_fsdp2_backward_end,
-                 .finish = plim_fsdp2_finish,
-                 .reduce = plim_fsdp2_reduce},
+    PLIM_FSDP2_HOOKS,
 };

@@ -32,4 +32,14 @@ void plim_fsdp2_backward_end(plim_shared *x, uint32_t unit);
 void plim_fsdp2_finish(plim_shared *x);
 void plim_fsdp2_reduce(plim_shared *x);
 
+/* All of them, in a strategy's initializer. */
+#define PLIM_FSDP2_HOOKS                                                                      \
+    .forward = {.begin = plim_fsdp2_forward,                                                  \
+                .end = plim_fsdp2_forward_end,                                                \
+                .again = plim_fsdp2_again},                                                   \
+    .backward = {.begin = plim_fsdp2_backward,                                                \
+                 .end = plim_fsdp2_backward_end,                                              \
+                 .finish = plim_fsdp2_finish,                                                 \
+                 .reduce = plim_fsdp2_reduce}
+
 #endif

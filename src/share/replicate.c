@@ -18,11 +18,5 @@ static void wrap_model(plim_shared *x) { plim_fsdp2_wrap(x, "replicate", keep_wh
 
 const plim_strategy plim_strategy_replicate = {
     .setup = {.wrap = wrap_model},
-    .forward = {.begin = plim_fsdp2_forward,
-                .end = plim_fsdp2_forward_end,
-                .again = plim_fsdp2_again},
-    .backward = {.begin = plim_fsdp2_backward,
-                 .end = plim_fsdp2_backward_end,
-                 .finish = plim_fsdp2_finish,
-                 .reduce = plim_fsdp2_reduce},
+    PLIM_FSDP2_HOOKS,
 };
