@@ -190,6 +190,8 @@ plim_status plim__vgpu_growth(plim_vgpu *d, plim_arena *a, vgpu_growths *out, pl
 /* What the allocator gets of a card, as fit counts: less the upper context.  A card
  * smaller than that has nothing. */
 uint64_t plim__vgpu_capacity(const plim_gpu *gpu, int torch);
+/* The context of the script, by what has run; gpu NULL: on its own card. */
+plim_gpu_context plim__vgpu_context(const plim_vgpu *d, const plim_gpu *gpu);
 /* A copy in `a`, of NULL too; no memory clears *ok. */
 const char *plim__vgpu_copy(plim_arena *a, const char *z, bool *ok);
 /* r->cards, once the rest of the report is there. */

@@ -339,9 +339,7 @@ static plim_status fill_growth(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r,
 
 static bool fill_report(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
 {
-    const plim_gpu_context context = plim_gpu_context_of(
-        &d->gpu, d->world.lib.torch,
-        (plim_gpu_use){.program = PLIM_GPU_SCRIPT, .benchmark = d->inside.searched});
+    const plim_gpu_context context = plim__vgpu_context(d, NULL);
     plim_alloc_stats s;
     bool ok = true;
     const vgpu_attempt *told = plim__vgpu_attempt(d);

@@ -9,6 +9,13 @@ uint64_t plim__vgpu_capacity(const plim_gpu *gpu, int torch)
     return gpu->memory_bytes > high ? gpu->memory_bytes - high : 1;
 }
 
+plim_gpu_context plim__vgpu_context(const plim_vgpu *d, const plim_gpu *gpu)
+{
+    return plim_gpu_context_of(
+        gpu ? gpu : &d->gpu, d->world.lib.torch,
+        (plim_gpu_use){.program = PLIM_GPU_SCRIPT, .benchmark = d->inside.searched});
+}
+
 const char *plim__vgpu_copy(plim_arena *a, const char *z, bool *ok)
 {
     const char *own = plim_arena_str(a, plim_str_of(z ? z : "")).p;
@@ -204,9 +211,7 @@ plim_status plim__vgpu_verdicts(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r
     for (uint32_t i = 0; i < n && !st; i++) {
         const plim_gpu *gpu = d->cards ? d->cards[i] : NULL;
         plim_vgpu_verdict *v = &rows[i];
-        const plim_gpu_context context = plim_gpu_context_of(
-            gpu ? gpu : &d->gpu, d->world.lib.torch,
-            (plim_gpu_use){.program = PLIM_GPU_SCRIPT, .benchmark = d->inside.searched});
+        const plim_gpu_context context = plim__vgpu_context(d, gpu);
         uint64_t low = context.low, high = context.high;
         bool this_one = !own && (n == 1 || (gpu && !strcmp(gpu->name, d->card.name)));
         if (this_one || !gpu) {
