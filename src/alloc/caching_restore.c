@@ -39,10 +39,10 @@ static uint32_t restore_block(caching *c, const plim_alloc_block *b, uint32_t pr
 }
 
 /* The block is in its chain: its place in the sets, and the counters. */
-static void restore_state(caching *c, plim_alloc_block *b, uint32_t at)
+static void restore_state(caching *c, const plim_alloc_block *b)
 {
+    const uint32_t at = b->block;
     const block *x = &c->blocks[at];
-    b->block = at;
     if (b->state == PLIM_BLOCK_UNMAPPED)
         plim__set_insert(c, at, UNMAPPED);
     else if (b->state != PLIM_BLOCK_FREE)
@@ -68,15 +68,14 @@ static bool restore_sets(caching *c, const plim_alloc_block *b)
 static bool restore_segment(caching *c, plim_alloc_block *b, uint32_t first, uint32_t end)
 {
     uint64_t mapped = 0;
-    uint32_t chain = PLIM_NONE, head = PLIM_NONE;
+    uint32_t prev = PLIM_NONE;
     for (uint32_t i = first; i < end; i++) {
-        if ((chain = restore_block(c, &b[i], chain)) == PLIM_NONE)
+        if ((prev = b[i].block = restore_block(c, &b[i], prev)) == PLIM_NONE)
             return false;
-        head = i == first ? chain : head;
         mapped += b[i].state == PLIM_BLOCK_UNMAPPED ? 0 : b[i].bytes;
     }
-    for (uint32_t i = first, at = head; i < end; i++, at = c->blocks[at].next)
-        restore_state(c, &b[i], at);
+    for (uint32_t i = first; i < end; i++)
+        restore_state(c, &b[i]);
     const uint32_t pool = b[first].small ? SMALL : LARGE;
     c->base.device.used += mapped;
     c->base.device.held = PLIM_MAX(c->base.device.held, c->base.device.used);
