@@ -15,7 +15,9 @@
 #include "core/tape.h"
 
 struct plim_allocator;
-enum { PLIM_POOLS = 2 }; /* for requests up to 1 MiB, and above */
+enum { PLIM_POOLS = 2 };                /* for requests up to 1 MiB, and above */
+#define PLIM_SMALL_MAX (1ull << 20)     /* the largest block of the small pool */
+#define PLIM_SMALL_SEGMENT (2ull << 20) /* of which each segment has as many bytes */
 
 /* Zero means "the default" everywhere. */
 typedef struct plim_alloc_options {

@@ -18,9 +18,9 @@
 #include "alloc/free_set.h"
 
 /* src: CUDACachingAllocator.cpp, the same in every version read */
-#define MIN_BLOCK 512u         /* sizes are multiples of it */
-#define SMALL_MAX (1ull << 20) /* the largest block of the small pool */
-#define SMALL_SEGMENT (2ull << 20)
+#define MIN_BLOCK 512u /* sizes are multiples of it */
+#define SMALL_MAX PLIM_SMALL_MAX
+#define SMALL_SEGMENT PLIM_SMALL_SEGMENT
 #define LARGE_MIN (10ull << 20)  /* from here on a request gets its own segment, */
 #define LARGE_ROUND (2ull << 20) /* rounded up to this */
 

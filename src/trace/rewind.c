@@ -163,11 +163,10 @@ static bool takes_pool(rewinder *w, uint32_t p, bool small)
 
 static void undo_completed(rewinder *w, const plim_action *a)
 {
-    enum { SMALL_MOST = 1 << 20 };
     const plim_alloc *h = w->pools[w->r->streams[a->stream].pool];
     uint32_t p = room_at(w, a->addr, a->bytes);
     if (p == PLIM_NONE || w->pieces[p].stream != a->stream ||
-        !takes_pool(w, p, a->bytes <= SMALL_MOST)) {
+        !takes_pool(w, p, a->bytes <= PLIM_SMALL_MAX)) {
         w->lost = true;
         return;
     }
@@ -196,11 +195,11 @@ static void undo_taken(rewinder *w, const plim_action *a)
 
 static void undo_given_back(rewinder *w, const plim_action *a)
 {
-    enum { SMALL_SEGMENT = 2 << 20, LARGE_PAGE = 20 << 20 };
+    enum { LARGE_PAGE = 20 << 20 };
     bool maps = a->kind == PLIM_TRACE_SEGMENT_UNMAP;
     piece fresh = {.bytes = a->bytes,
                    .stream = a->stream,
-                   .small = maps ? a->bytes % LARGE_PAGE != 0 : a->bytes == SMALL_SEGMENT,
+                   .small = maps ? a->bytes % LARGE_PAGE != 0 : a->bytes == PLIM_SMALL_SEGMENT,
                    .expandable = maps,
                    .first = !maps};
     if (!is_empty(w, a->addr, a->bytes)) {
