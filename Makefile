@@ -96,7 +96,7 @@ fmt-check: ## say which sources clang-format would change
 lint: fmt-check ## clang-format, clang-tidy and mypy, nothing is changed
 	@mypy --no-error-summary
 	@$(call cmake,build-tidy,-DCMAKE_C_COMPILER=clang -DPLIM_TESTS=OFF)
-	@ls src/*/*.c src/import/*/*.c cli/*.c 2>/dev/null | grep -v _windows | xargs -P$(JOBS) -n1 clang-tidy -p build-tidy --quiet
+	@ls src/*/*.c src/*/*/*.c cli/*.c | grep -v _windows | xargs -P$(JOBS) -n1 clang-tidy -p build-tidy --quiet
 
 install: all ## install below PREFIX (and DESTDIR)
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)
