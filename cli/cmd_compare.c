@@ -18,9 +18,7 @@ static int compare_run(plim_args *a)
     enum { MOST = 256 };
     plim_err err = PLIM_ERR_INIT;
     plim_estimate *list[MOST];
-    int n = 0, code = plim_args_one_card(a);
-    if (code)
-        return code;
+    int n = 0, code = PLIM_EXIT_DONE;
     if (a->n_operands > MOST)
         return plim_console_usage("'compare' takes up to %d models, not %d", MOST,
                                   a->n_operands);

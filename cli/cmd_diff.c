@@ -5,16 +5,13 @@ static int diff_run(plim_args *a)
 {
     plim_err err = PLIM_ERR_INIT;
     plim_diff *d = NULL;
-    int code = plim_args_one_card(a);
-    if (code)
-        return code;
     if (plim_diff_run(a->operands[0], NULL, a->operands[1], NULL, a->settings, &d, &err))
         return plim_console_error(&err);
     plim_status st =
         plim_diff_print(d, a->render, &a->style, plim_console_put, &a->console, &err);
     bool differs = d->differs;
     plim_diff_free(d);
-    code = plim_console_result(&a->console, st, &err);
+    const int code = plim_console_result(&a->console, st, &err);
     return code ? code : differs ? PLIM_EXIT_NO : PLIM_EXIT_DONE;
 }
 

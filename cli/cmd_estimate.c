@@ -69,11 +69,7 @@ static int estimate_model(plim_args *a, const plim_model *m)
     return code ? code : no ? PLIM_EXIT_NO : PLIM_EXIT_DONE;
 }
 
-static int estimate_run(plim_args *a)
-{
-    int code = plim_args_one_card(a);
-    return code ? code : plim_cmd_with_model(a, estimate_model);
-}
+static int estimate_run(plim_args *a) { return plim_cmd_with_model(a, estimate_model); }
 
 const plim_cmd plim_cmd_estimate = {
     .name = "estimate",

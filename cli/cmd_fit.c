@@ -64,14 +64,10 @@ static int refuse_served(const plim_args *a)
 static int fit_run(plim_args *a)
 {
     int code = a->serve ? PLIM_EXIT_DONE : refuse_served(a);
-    if (!code && a->serve) {
-        code = plim_args_one_card(a);
-        return code ? code : plim_cmd_with_model(a, serve_model);
-    }
+    if (!code && a->serve)
+        return plim_cmd_with_model(a, serve_model);
     if (!code)
         code = refuse_found(a);
-    if (!code)
-        code = plim_args_one_card(a);
     return code ? code : plim_cmd_with_model(a, fit_model);
 }
 

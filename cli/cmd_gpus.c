@@ -46,9 +46,8 @@ static int gpus_run(plim_args *a)
     if (a->operand)
         return plim_console_usage("with '--for', name the cards with '--gpu', not '%s'",
                                   a->operand);
-    int code = plim_args_one_card(a);
     a->operand = a->for_model;
-    return code ? code : plim_cmd_with_model(a, gpus_for);
+    return plim_cmd_with_model(a, gpus_for);
 }
 
 const plim_cmd plim_cmd_gpus = {

@@ -35,9 +35,6 @@ static int replay_run(plim_args *a)
 {
     plim_err err = PLIM_ERR_INIT;
     plim_replay *r = NULL;
-    int code = plim_args_one_card(a);
-    if (code)
-        return code;
     if (plim_driver_is(a->operand) && !replay_is_what_if(a))
         return replay_driver(a, a->operand);
     const char *path = strcmp(a->operand, "-") ? a->operand : "/dev/stdin";
@@ -47,7 +44,7 @@ static int replay_run(plim_args *a)
         plim_replay_print(r, a->render, &a->style, plim_console_put, &a->console, &err);
     bool oom = r->oom || (r->recorded && r->recorded->as_recorded && r->recorded->oom);
     plim_replay_free(r);
-    code = plim_console_result(&a->console, st, &err);
+    const int code = plim_console_result(&a->console, st, &err);
     return code ? code : oom ? PLIM_EXIT_NO : PLIM_EXIT_DONE;
 }
 

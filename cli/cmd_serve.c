@@ -15,11 +15,7 @@ static int serve_model(plim_args *a, const plim_model *m)
     return code ? code : fits ? PLIM_EXIT_DONE : PLIM_EXIT_NO;
 }
 
-static int serve_run(plim_args *a)
-{
-    int code = plim_args_one_card(a);
-    return code ? code : plim_cmd_with_model(a, serve_model);
-}
+static int serve_run(plim_args *a) { return plim_cmd_with_model(a, serve_model); }
 
 const plim_cmd plim_cmd_serve = {
     .name = "serve",

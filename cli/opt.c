@@ -711,13 +711,6 @@ int plim_opt_parse(plim_args *a, const char *command, const char *usage, unsigne
     return PLIM_EXIT_DONE;
 }
 
-int plim_args_one_card(const plim_args *a)
-{
-    if (plim_args_get(a, "gpu") && plim_args_get(a, "vram"))
-        return plim_console_usage("use either --gpu or --vram, not both");
-    return PLIM_EXIT_DONE;
-}
-
 /* ---- help ----------------------------------------------------------------- */
 
 static void opt_wrap(plim_console *c, const char *text, size_t n, size_t indent, size_t at)

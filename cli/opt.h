@@ -79,9 +79,6 @@ static inline const char *plim_args_get(const plim_args *a, const char *key)
 int plim_opt_parse(plim_args *a, const char *command, const char *usage, unsigned uses,
                    int argc, char **argv);
 
-/* Returns PLIM_EXIT_USAGE, after printing an error, if both --gpu and --vram are given. */
-int plim_args_one_card(const plim_args *a);
-
 /* An option as help, the manual and the shells show it. */
 typedef struct plim_opt_info {
     const char *heading; /* of its group */

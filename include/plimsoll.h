@@ -488,9 +488,12 @@ typedef struct plim_estimate {
     uint64_t context_handles;
     uint64_t device_low; /* reserved_low + context_low; only if context_known */
     uint64_t device; /* peak_reserved + context; only if context_known */
-    /* reserved_high + context_high, with a margin for what the simulated steps do not show,
-     * and with search; only if context_known */
+    /* reserved_high + context_high, with search; only if context_known */
     uint64_t device_high;
+    /* what the setting "margin" is of reserved_high: for what the simulated steps do not
+     * show, in no other figure */
+    uint64_t margin;
+    bool margin_kept; /* the run fits surely with that much less, too */
     /* what cuDNN's search of plans adds to device_high: with the setting "cudnn_benchmark"
      * it may take all that is free for a moment, but never fails for that, so that needed
      * is without it; 0: no search; 0: there is such a search, and no card was chosen */
@@ -501,6 +504,9 @@ typedef struct plim_estimate {
     uint64_t needed_low;
     /* the upper bound of that capacity; 0: no card was chosen; only if context_known */
     uint64_t needed_high;
+    /* what the card, or a memory fraction of it, has beyond needed_high; 0: no card was
+     * chosen, or the run may not fit; only if context_known */
+    uint64_t headroom;
     const uint64_t *category; /* the bytes of peak_live_requested, indexed by plim_category */
     uint32_t n_categories; /* PLIM_CAT_COUNT of the library */
     bool context_known; /* the size of the CUDA context is known */
@@ -885,6 +891,10 @@ typedef struct plim_fit_row {
     /* the largest batch that fits with context and workspaces at their upper bounds; 0: not
      * even 1 fits (samples) */
     int64_t batch;
+    /* the largest batch that leaves the setting "margin" free besides, for what the
+     * simulated steps do not show; 0: none (samples); 0: the sequence length was searched
+     * for */
+    int64_t batch_margin;
     bool limited; /* the search or the model ended at this batch, not the card */
     uint64_t reserved; /* at that batch, or at batch 1 if none fits */
     /* reserved and the CUDA context at that batch, at the lower bounds; only if
@@ -895,12 +905,16 @@ typedef struct plim_fit_row {
     uint64_t reserved_high; /* the same at the upper bounds */
     uint64_t needed_low; /* as in an estimate, at that batch; only if context_known */
     uint64_t needed_high; /* the same at the upper bounds; only if context_known */
-    /* the largest batch that fits with context and workspaces of the usual size and without
-     * a margin: it may fail; 0: none (samples); 0: the sequence length was searched for */
+    /* the largest batch that fits with context and workspaces of the usual size: it may
+     * fail; 0: none (samples); 0: the sequence length was searched for */
     int64_t batch_usual;
+    /* what the card, or a memory fraction of it, has beyond needed_high; 0: not known, or
+     * nothing fits */
+    uint64_t headroom;
     /* the longest sequence that fits, at the batch of the settings; 0: not even one token
      * fits (tokens); 0: it was not searched for */
     int64_t seq;
+    int64_t seq_margin; /* as batch_margin (tokens); 0: it was not searched for */
     int64_t seq_usual; /* as batch_usual (tokens); 0: it was not searched for */
     /* at that batch, an estimate (samples/s); 0: not known, or no batch fits */
     double samples_per_s;
@@ -950,6 +964,10 @@ typedef struct plim_card_row {
      * context_known */
     uint64_t needed_low;
     uint64_t needed_high; /* the same at the upper bounds; only if context_known */
+    /* what the card, or a memory fraction of it, has beyond needed_high; 0: not known; only
+     * if context_known */
+    uint64_t headroom;
+    bool margin_kept; /* as in an estimate */
     int price_usd; /* of the card at its launch (US dollars); 0: not known */
     bool context_known; /* the size of the CUDA context is known */
     plim_step_time time; /* how long a step takes */

@@ -72,7 +72,7 @@ def row_of(model, batch, report, mib, fake, inputs):
     memory = report["memory"]
     extra = memory["inputs"] * inputs
     searched = memory["search"] or 0
-    keys = memory["device_low"], memory["device"], memory["device_high"] - searched
+    keys = memory["device_low"], memory["device"], memory["device_high"] - searched + memory["margin"]
     low, usual, high = ((n + extra) / MIB for n in keys)
     return Row(model, batch, low, usual, high, high + searched / MIB, mib, fake)
 

@@ -180,8 +180,11 @@ class CardRun(Record):
     context is known"""
     needed_high: Optional[int]
     """the same at the upper bounds; None unless the size of the CUDA context is known"""
-    margin: Optional[int]
-    """gpu_bytes less needed_high; None: not known"""
+    headroom: Optional[int]
+    """what the card, or a memory fraction of it, has beyond needed_high; None: not known; None unless the size of
+    the CUDA context is known"""
+    margin_kept: bool
+    """as in an estimate"""
     low_ms: Optional[float]
     """the range of the time of a step: its lower end; None: not known"""
     usual_ms: Optional[float]
@@ -327,8 +330,11 @@ class Memory(Record):
     device: Optional[int]
     """peak_reserved + context; None unless the size of the CUDA context is known"""
     device_high: Optional[int]
-    """reserved_high + context_high, with a margin for what the simulated steps do not show, and with search; None
-    unless the size of the CUDA context is known"""
+    """reserved_high + context_high, with search; None unless the size of the CUDA context is known"""
+    margin: int
+    """what the setting 'margin' is of reserved_high: for what the simulated steps do not show, in no other figure"""
+    margin_kept: bool
+    """the run fits surely with that much less, too"""
     search: Optional[int]
     """what cuDNN's search of plans adds to device_high: with the setting 'cudnn_benchmark' it may take all that is
     free for a moment, but never fails for that, so that needed is without it; 0: no search; None: there is such
@@ -341,6 +347,9 @@ class Memory(Record):
     needed_high: Optional[int]
     """the upper bound of that capacity; None: no card was chosen; None unless the size of the CUDA context is
     known"""
+    headroom: Optional[int]
+    """what the card, or a memory fraction of it, has beyond needed_high; None: no card was chosen, or the run may
+    not fit; None unless the size of the CUDA context is known"""
 
 
 class Peak(Record):
@@ -1089,6 +1098,9 @@ class Card(Record):
     """a driver reported it; else it is estimated from the marketed size"""
     batch: int
     """the largest batch that fits with context and workspaces at their upper bounds; 0: not even 1 fits (samples)"""
+    batch_margin: Optional[int]
+    """the largest batch that leaves the setting 'margin' free besides, for what the simulated steps do not show;
+    0: none (samples); None: the sequence length was searched for"""
     limited: bool
     """the search or the model ended at this batch, not the card"""
     at_most: bool
@@ -1109,13 +1121,15 @@ class Card(Record):
     needed_high: Optional[int]
     """the same at the upper bounds; None unless the size of the CUDA context is known"""
     batch_usual: Optional[int]
-    """the largest batch that fits with context and workspaces of the usual size and without a margin: it may fail;
-    0: none (samples); None: the sequence length was searched for"""
-    margin: Optional[int]
-    """gpu_bytes less needed_high; None: not known, or nothing fits"""
+    """the largest batch that fits with context and workspaces of the usual size: it may fail; 0: none (samples);
+    None: the sequence length was searched for"""
+    headroom: Optional[int]
+    """what the card, or a memory fraction of it, has beyond needed_high; None: not known, or nothing fits"""
     seq: Optional[int]
     """the longest sequence that fits, at the batch of the settings; 0: not even one token fits (tokens); None: it
     was not searched for"""
+    seq_margin: Optional[int]
+    """as batch_margin (tokens); None: it was not searched for"""
     seq_usual: Optional[int]
     """as batch_usual (tokens); None: it was not searched for"""
     samples_per_s: Optional[float]

@@ -23,12 +23,13 @@ enum { PLIM_POOLS = 2 };                /* for requests up to 1 MiB, and above *
 typedef struct plim_alloc_options {
     const struct plim_allocator *allocator; /* NULL: the first row */
     int torch;                              /* 100 * major + minor; 0: the newest known */
-    plim_str conf;          /* as PYTORCH_CUDA_ALLOC_CONF; borrowed during the call only */
-    uint64_t capacity;      /* bytes the allocator can get from the device; 0: no limit */
-    uint64_t total;         /* of the device; 0: capacity.  The rest is the context */
-    double fraction;        /* set_per_process_memory_fraction, (0, 1]; 0: never called */
-    uint32_t device;        /* N of "GPU N" in the out-of-memory text */
-    uint64_t first_address; /* where addresses begin; 0: at the default */
+    plim_str conf;     /* as PYTORCH_CUDA_ALLOC_CONF; borrowed during the call only */
+    uint64_t capacity; /* bytes the allocator can get from the device; 0: no limit */
+    uint64_t total;    /* of the device; 0: capacity.  The rest is the context */
+    double fraction;   /* set_per_process_memory_fraction, (0, 1]; 0: never called */
+    bool unlimited;    /* capacity is 0, and no memory fraction counts, that of conf either */
+    uint32_t device;   /* N of "GPU N" in the out-of-memory text */
+    uint64_t first_address;          /* where addresses begin; 0: at the default */
     const plim_placement *placement; /* where memory lies; NULL: as NVIDIA's driver has it */
 } plim_alloc_options;
 #define PLIM_ALLOC_OPTIONS_INIT                                                               \
@@ -111,6 +112,9 @@ void plim_alloc_reset_peak(plim_alloc *h);
 /* torch.cuda.memory._set_allocator_settings.  PLIM_EUSAGE as for plim_alloc_new; nothing has
  * changed then. */
 plim_status plim_alloc_config(plim_alloc *h, plim_str conf, plim_err *err);
+/* What the memory fraction of the options leaves of a device's total; UINT64_MAX: there is none, or
+ * plim_alloc_open says what is wrong with the options. */
+uint64_t plim_alloc_allowed(const plim_alloc_options *o, uint64_t total);
 /* torch.cuda.set_per_process_memory_fraction: a fraction of the device's total. */
 plim_status plim_alloc_set_fraction(plim_alloc *h, double fraction, plim_err *err);
 

@@ -68,6 +68,20 @@ static uint64_t fraction_limit(int torch, double fraction, uint64_t total)
     return (uint64_t)(fraction * (double)total + (nearest ? 0.5 : 0));
 }
 
+static double fraction_of(const plim_alloc_options *o, const plim_alloc_conf *conf)
+{
+    plim_assert(!o->unlimited || !o->capacity);
+    return o->unlimited ? 0 : o->fraction > 0 ? o->fraction : conf->fraction;
+}
+
+uint64_t plim_alloc_allowed(const plim_alloc_options *o, uint64_t total)
+{
+    plim_alloc_conf conf;
+    plim_alloc_conf_init(&conf);
+    bool read = !plim_alloc_conf_parse(&conf, o->conf, o->torch, NULL);
+    return read ? fraction_limit(o->torch, fraction_of(o, &conf), total) : UINT64_MAX;
+}
+
 static plim_status check_options(const plim_alloc_options *o, plim_err *err)
 {
     if (o->capacity > PLIM_ALLOC_MAX || o->total > PLIM_ALLOC_MAX)
@@ -124,7 +138,7 @@ plim_status plim_alloc_base_init(plim_alloc *h, plim_arena *a, const plim_alloc_
         st = plim_alloc_config(h, o->conf, err);
     if (st)
         return st;
-    double fraction = o->fraction > 0 ? o->fraction : h->conf.fraction;
+    double fraction = fraction_of(o, &h->conf);
     if (fraction > 0 && fraction < 1 && !o->capacity)
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "a memory fraction needs the capacity of a device");

@@ -31,6 +31,8 @@ static void describe_card(const card_run *run, plim_card_row *row)
                            .device_high = v->device_high,
                            .needed_low = v->needed_low,
                            .needed_high = v->needed_high,
+                           .headroom = v->headroom,
+                           .margin_kept = v->margin_kept,
                            .time = plim__step_time(run->job, run->g, &run->info.ledger),
                            .price_usd = gpu->price_usd};
 }

@@ -339,8 +339,7 @@ static plim_status read_within(const char *text, double *share, uint64_t *bytes,
         return plim_parse_size(s, bytes, NULL)
                    ? plim_fail(err, PLIM_EUSAGE, 0, "'within': '%s' is not a size", text)
                    : PLIM_OK;
-    s.n--;
-    if (!plim_parse_double(s, share) || !(*share >= 0 && *share <= 1e6))
+    if (!plim_parse_percent(s, share) || *share > 1e6)
         return plim_fail(err, PLIM_EUSAGE, 0, "'within': '%s' is not a percentage", text);
     *share /= 100;
     return PLIM_OK;

@@ -61,6 +61,9 @@ static plim_status judge_tape(work *w)
     e->device_high = v.device_high;
     e->needed_low = v.needed_low;
     e->needed_high = v.needed_high;
+    e->margin = v.margin;
+    e->margin_kept = v.margin_kept;
+    e->headroom = v.headroom;
     plim_assert(e->reserved_low <= e->peak_reserved && e->peak_reserved <= e->reserved_high);
     plim_assert(e->peak_requested <= e->peak_allocated && e->device_low <= e->device_high);
     e->budget_bytes = w->job->settings->budget;

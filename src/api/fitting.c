@@ -64,18 +64,19 @@ plim_status plim__list_cards(plim_job *job, plim_arena *a, const plim_gpu ***out
                              plim_err *err)
 {
     const plim_settings *s = job->settings;
-    plim_status st = plim_together_check(job, PLIM_TOGETHER_CARDS, NULL, err);
-    if (!st && !s->vram)
-        return plim_gpu_list(a, s->gpu ? s->gpu : "all", out, n, err);
-    if (!st)
-        st = plim_job_card(job, err);
-    if (st)
-        return st;
+    *n = 1;
+    if (s->gpu || !s->vram)
+        PLIM_TRY(plim_gpu_list(a, s->gpu ? s->gpu : "all", out, n, err));
+    if (!s->vram)
+        return PLIM_OK;
+    if (*n > 1)
+        return plim_fail(err, PLIM_EUSAGE, 0, "one memory size is given for %" PRIu32 " cards",
+                         *n);
+    PLIM_TRY(plim_job_card(job, err));
     *out = PLIM_NEW(a, const plim_gpu *);
     if (!*out)
         return plim_oom(err);
     **out = job->gpu;
-    *n = 1;
     return PLIM_OK;
 }
 

@@ -1,7 +1,9 @@
 /* fmt.c -- text from numbers and numbers from text: see fmt.h. */
 #include "base/fmt.h"
+
 #include "base/utf8.h"
 
+#include <math.h>
 #include <stdio.h>
 
 /* ---- numbers ------------------------------------------------------------- */
@@ -307,6 +309,12 @@ static uint64_t parse_unit(plim_str s)
     for (ptrdiff_t k = prefix - prefixes; k >= 0; k--)
         unit *= si ? 1000 : 1024;
     return unit;
+}
+
+bool plim_parse_percent(plim_str s, double *out)
+{
+    return plim_str_ends(s, PLIM_STR("%")) &&
+           plim_parse_double((plim_str){s.p, s.n - 1}, out) && *out >= 0 && isfinite(*out);
 }
 
 plim_status plim_parse_size(plim_str s, uint64_t *bytes, plim_err *err)

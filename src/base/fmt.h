@@ -82,6 +82,9 @@ bool plim_parse_double(plim_str s, double *out);
  * of a byte is dropped.  PLIM_EUSAGE: not a size; PLIM_ERANGE: does not fit 64 bits. */
 plim_status plim_parse_size(plim_str s, uint64_t *bytes, plim_err *err);
 
+/* "5%" = 5.  Not below 0; false: it is no percentage. */
+bool plim_parse_percent(plim_str s, double *out);
+
 /* "500x500x3", "1,3,224,224", "(32, 10)", "[3]"; "()" is a scalar.  Dimensions are 0 or more.
  * PLIM_EUSAGE: not a shape; PLIM_ERANGE: more than `max` dimensions, or one that does not fit
  * 64 bits. */

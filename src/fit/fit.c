@@ -74,9 +74,11 @@ struct plim_fit_search {
     plim_asked asked;               /* by the runs of the current search */
     plim_step_info info;            /* of the last run */
     uint64_t n_events;              /* of all runs, for tests */
-    bool drawn;                     /* the line below is known */
-    double fixed, per_unit;         /* bytes = fixed + per_unit * size */
-    int64_t batch;                  /* of the last run at a size that was found */
+    bool drawn;                     /* the lines below are known */
+    struct fit_line {
+        double fixed, per_unit; /* bytes = fixed + per_unit * size */
+    } usual, high;              /* by the size of what is estimated */
+    int64_t batch;              /* of the last run at a size that was found */
 };
 
 plim_fit_search *plim_fit_search_new(plim_arena *a, plim_job *job)
@@ -104,6 +106,7 @@ void plim_fit_search_free(plim_fit_search *s)
 typedef struct fit_bound {
     unsigned what; /* 0 or PLIM_SIM_HIGH */
     uint64_t room;
+    bool measured; /* the largest that fits will be, so its run is kept */
 } fit_bound;
 
 /* A run that an allocator serves while it is made, so that it ends where memory does. */
@@ -177,10 +180,10 @@ static bool note_live(plim_fit_search *s, const plim_fact *fact, bool measured)
 
 /* Runs the step, served by this allocator, in s->next.  Fills in the fact, of which the size and the bound
  * are given, and notes what is live at once; *sim is valid until the next run. */
-static plim_status serve_run(plim_fit_search *s, const plim_alloc_options *o, plim_fact *fact,
-                             const plim_sim **sim, plim_err *err)
+static plim_status serve_run(plim_fit_search *s, const plim_alloc_options *o, bool timed,
+                             plim_fact *fact, const plim_sim **sim, plim_err *err)
 {
-    served_run served = {.timed = fact->what == PLIM_SIM_HIGH};
+    served_run served = {.timed = timed};
     plim_arena_reset(&s->scratch);
     plim_status st =
         plim_sim_follow(&s->scratch, &s->next->t, o, fact->what, &served.sim, err);
@@ -204,12 +207,12 @@ static plim_status run_bound(plim_fit_search *s, fit_bound bound, plim_fact *fac
     const plim_alloc_options o = plim_fit_allocator(s->job, bound.room, bound.what);
     const plim_sim *sim;
     plim_err why = PLIM_ERR_INIT;
-    plim_status st = serve_run(s, &o, fact, &sim, &why);
+    plim_status st = serve_run(s, &o, bound.measured, fact, &sim, &why);
     if (st)
         return plim_fail(err, why.code, why.at, "%s", why.msg);
     if (!plim_facts_add(&s->facts, fact))
         return plim_oom(err);
-    if (fact->fits && bound.what == PLIM_SIM_HIGH) { /* it may be the one that is measured */
+    if (fact->fits && bound.measured) {
         s->next->high = (plim_simulated){bound.room, *sim};
         keep_run(s);
     }
@@ -247,7 +250,7 @@ static plim_status try_half(plim_fit_search *s, int64_t size, fit_bound bound, b
         const plim_sim *sim;
         plim_status st = plim_allocator_find(PLIM_STR("none"), &live.allocator, &why);
         if (!st)
-            st = serve_run(s, &live, &fact, &sim, &why);
+            st = serve_run(s, &live, false, &fact, &sim, &why);
         if (st == PLIM_ENOMEM)
             return plim_oom(err);
         known = plim_facts_live(&s->facts, world, fact.size, bound.what);
@@ -271,48 +274,80 @@ static plim_status try_far(plim_fit_search *s, int64_t size, fit_bound bound, in
     return PLIM_OK;
 }
 
-/* Memory grows almost linearly with the size.  The line goes through two sizes
- * that need some gigabytes, on a card of unlimited size.  It depends only on the
- * model and the settings, so that the row of a card does not depend on the other
- * cards of the list. */
-static plim_status draw_line(plim_fit_search *s, plim_err *err)
+/* About the smallest room in which this size fits, from what it has live to what it would reserve. */
+static plim_status find_needed(plim_fit_search *s, int64_t size, unsigned what,
+                               plim_peaks without, uint64_t *needed, plim_err *err)
 {
-    enum { ENOUGH = 32, GROWTH = 4 };
+    enum { STEPS = 5 };
+    uint64_t fails = without.allocated, fits = without.reserved;
+    plim_status st = PLIM_OK;
+    for (int i = 0; i < STEPS && !st; i++) {
+        const uint64_t room = fails + (fits - fails) / 2;
+        plim_peaks p;
+        st = plim_fit_size(s->job, &s->scratch, size, what, room, &p, err);
+        *(p.oom ? &fails : &fits) = room;
+    }
+    *needed = fits;
+    return st;
+}
+
+static struct fit_line line_through(int64_t before, uint64_t p, int64_t last, uint64_t q)
+{
+    struct fit_line l = {0};
+    plim_assert(before < last);
+    if (q != UINT64_MAX && q > p)
+        l.per_unit = (double)(q - p) / (double)(last - before);
+    l.fixed = (double)q - l.per_unit * (double)last;
+    return l;
+}
+
+/* Memory grows almost linearly with the size.  A line goes through two sizes that need some
+ * gigabytes, on a card of unlimited size.  It depends only on the model and the settings, so
+ * that the row of a card does not depend on the other cards of the list. */
+static plim_status draw_lines(plim_fit_search *s, plim_err *err)
+{
+    enum { ENOUGH = 32, GROWTH = 4, BOUNDS = 2 };
+    static const unsigned bounds[BOUNDS] = {0, PLIM_SIM_HIGH};
+    struct fit_line *lines[BOUNDS] = {&s->usual, &s->high};
     const uint64_t large = 8ull << 30; /* bytes */
     const plim_gpu *gpu = s->job->gpu;
     plim_status st = PLIM_OK;
     int64_t size = 1;
-    plim_peaks p = {0}, q = {0};
+    plim_peaks p[BOUNDS] = {{0}}, q[BOUNDS] = {{0}};
     plim_job_use_card(s->job, NULL);
-    for (; !st && size < PLIM_FIT_MAX_SIZE && (size <= ENOUGH || q.allocated < large);
+    for (; !st && size < PLIM_FIT_MAX_SIZE && (size <= ENOUGH || q[1].allocated < large);
          size *= GROWTH) {
-        p = q;
-        st = plim_fit_size(s->job, &s->scratch, size, PLIM_SIM_HIGH, 0, &q, err);
+        memcpy(p, q, sizeof p);
+        st = plim_fit_bounds(s->job, &s->scratch, size, bounds, BOUNDS, 0, q, err);
+    }
+    const int64_t last = size / GROWTH;
+    for (int i = 0; i < BOUNDS && !st; i++) {
+        uint64_t needed = q[i].allocated;
+        if (needed != UINT64_MAX)
+            st = find_needed(s, last, bounds[i], q[i], &needed, err);
+        *lines[i] = line_through(last / GROWTH, p[i].allocated, last, needed);
     }
     plim_job_use_card(s->job, gpu);
-    int64_t last = size / GROWTH, before = last / GROWTH;
-    if (q.allocated != UINT64_MAX && q.allocated > p.allocated)
-        s->per_unit = (double)(q.allocated - p.allocated) / (double)(last - before);
-    s->fixed = (double)q.allocated - s->per_unit * (double)last;
-    plim_assert(s->per_unit >= 0 && before < last);
     s->drawn = true;
     return st;
 }
 
-static int64_t guess_size(const plim_fit_search *s, uint64_t room)
+static int64_t guess_size(const plim_fit_search *s, fit_bound bound)
 {
-    double at = s->per_unit > 0 ? ((double)room - s->fixed) / s->per_unit : 1;
+    const struct fit_line *l = bound.what == PLIM_SIM_HIGH ? &s->high : &s->usual;
+    const uint64_t room = plim_fit_allowed(s->job, bound.room);
+    double at = l->per_unit > 0 ? ((double)room - l->fixed) / l->per_unit : 1;
     return !(at > 1.0) ? 1 : at < (double)PLIM_FIT_MAX_SIZE ? (int64_t)at : PLIM_FIT_MAX_SIZE;
 }
 
 /* Narrows *lo, which fits, and *hi, which does not, until they are neighbours: in
- * doubling steps from the guess until the limit lies between two tries, then by
+ * doubling steps from a guess until the limit lies between two tries, then by
  * bisection. */
-static plim_status search_size(plim_fit_search *s, fit_bound bound, int64_t *lo, int64_t *hi,
-                               bool *refused, plim_err *err)
+static plim_status search_size(plim_fit_search *s, fit_bound bound, int64_t at, int64_t *lo,
+                               int64_t *hi, bool *refused, plim_err *err)
 {
     plim_assert(*lo < *hi);
-    int64_t at = guess_size(s, bound.room), stride = 1;
+    int64_t stride = 1;
     bool up = false, down = false;
     while (*hi - *lo > 1) {
         bool fits = false, too_large = false;
@@ -330,6 +365,35 @@ static plim_status search_size(plim_fit_search *s, fit_bound bound, int64_t *lo,
         stride *= 2;
     }
     return PLIM_OK;
+}
+
+/* Near the limit a size may fit although smaller ones do not, as their blocks divide the segments less well.
+ * Where one more is much, some are looked over. */
+static plim_status leap_over(plim_fit_search *s, fit_bound bound, int64_t *lo, int64_t hi,
+                             plim_err *err)
+{
+    enum { FEW = 64, OVER = 4, BEYOND = 8 };
+    const int64_t most = guess_size(
+        s, (fit_bound){bound.what, bound.room + bound.room / BEYOND, bound.measured});
+    const bool few = *lo > 0 && *lo < FEW;
+    int64_t at = *lo + 2; /* one more does not fit */
+    while (few && at < hi && (at == *lo + 1 || at <= PLIM_MIN(*lo + OVER, most))) {
+        bool fits = false, refused = false;
+        PLIM_TRY(try_size(s, at, bound, &fits, &refused, err));
+        if (fits)
+            *lo = at;
+        at++;
+    }
+    return PLIM_OK;
+}
+
+/* The largest size below `end` that is found to fit; *lo is one that does. */
+static plim_status find_largest(plim_fit_search *s, fit_bound bound, int64_t guess,
+                                int64_t end, int64_t *lo, bool *refused, plim_err *err)
+{
+    int64_t hi = end;
+    PLIM_TRY(search_size(s, bound, guess, lo, &hi, refused, err));
+    return *refused ? PLIM_OK : leap_over(s, bound, lo, end, err);
 }
 
 static bool is_kept(const plim_fit_search *s, int64_t size)
@@ -372,6 +436,7 @@ static plim_status measure_size(plim_fit_search *s, int64_t size, plim_fit_row *
     row->device_high = v.device_high;
     row->needed_low = v.needed_low;
     row->needed_high = v.needed_high;
+    row->headroom = v.headroom;
     plim_assert(row->device_low <= row->device_high && row->needed_low <= row->needed_high);
     plim_assert(row->reserved_low <= row->reserved && row->reserved <= row->reserved_high);
     return PLIM_OK;
@@ -406,26 +471,33 @@ plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row 
                           plim_err *err)
 {
     const int64_t end = PLIM_FIT_MAX_SIZE + 1;
-    int64_t lo = 0, hi = end, usual, usual_end = end;
+    int64_t lo = 0, usual, roomy = 0;
     bool refused = false, ended = false;
     plim_job_use_card(s->job, gpu);
-    const fit_bound high = {PLIM_SIM_HIGH, plim_fit_tight_room(s->job)},
-                    middle = {0, plim_fit_room(gpu, plim_fit_context(s->job).usual)};
-    plim_status st = s->drawn ? PLIM_OK : draw_line(s, err);
+    const plim_gpu_context context = plim_fit_context(s->job);
+    const fit_bound high = {PLIM_SIM_HIGH, plim_fit_room(gpu, context.high), true},
+                    middle = {0, plim_fit_room(gpu, context.usual), false},
+                    tight = {PLIM_SIM_HIGH, plim_fit_leave_margin(s->job, high.room), false};
+    plim_status st = s->drawn ? PLIM_OK : draw_lines(s, err);
     s->asked = plim_asked_nothing();
     *row = (plim_fit_row){0};
     if (!st)
-        st = search_size(s, high, &lo, &hi, &refused, err);
+        st = find_largest(s, high, guess_size(s, high), end, &lo, &refused, err);
     usual = lo;
     row->limited = lo == PLIM_FIT_MAX_SIZE || refused;
     if (!st && !row->limited)
-        st = search_size(s, middle, &usual, &usual_end, &ended, err);
+        st = find_largest(s, middle, guess_size(s, middle), end, &usual, &ended, err);
     if (!st)
         st = measure_size(s, lo, row, err);
-    plim_assert(usual >= lo);
+    if (!st && lo > 0) /* the line is as far off as above */
+        st = find_largest(s, tight, lo - guess_size(s, high) + guess_size(s, tight), lo + 1,
+                          &roomy, &ended, err);
+    plim_assert(roomy <= lo && usual >= lo);
     row->batch = s->job->find_seq ? s->batch : lo;
+    row->batch_margin = s->job->find_seq ? 0 : roomy;
     row->batch_usual = s->job->find_seq ? 0 : usual;
     row->seq = s->job->find_seq ? lo : 0;
+    row->seq_margin = s->job->find_seq ? roomy : 0;
     row->seq_usual = s->job->find_seq ? usual : 0;
     row->fits = lo > 0;
     describe_card(s, row);

@@ -1,7 +1,7 @@
 /* verdict.c -- see verdict.h.
  *
- * The run fits if it does so with context and workspaces at their upper bounds, and a margin.  It does not
- * if it fails with the context at its lower bound, whatever the size of the workspaces:
+ * The run fits if it does so with context and workspaces at their upper bounds.  Whether it also leaves the
+ * margin of the job, for what a tape does not show, is said apart.  It does not fit if it fails with the context at its lower bound, whatever the size of the workspaces:
  * smaller ones can fragment more, so all three sizes are tried.  An allocator that is a model
  * has bounds of its own, which go with those of the sizes.  What is shown follows the
  * verdict:
@@ -68,22 +68,25 @@ bool plim_fit_alike(const plim_job *job, const plim_gpu *other, const plim_asked
 /* What a tape does not show of a run: see margin in job.h. */
 static uint64_t margin_of(const plim_job *job, uint64_t reserved)
 {
-    return reserved / 100 * job->margin;
+    const uint64_t one = PLIM_JOB_MARGIN_ONE;
+    plim_assert(job->margin <= one);
+    return reserved / one * job->margin + reserved % one * job->margin / one;
 }
 
-/* The most that, with its margin, is within the room. */
-static uint64_t leave_margin(const plim_job *job, uint64_t room)
+uint64_t plim_fit_allowed(const plim_job *job, uint64_t room)
 {
-    uint64_t most = room / (100 + job->margin) * 100;
-    while (room && most + 1 + margin_of(job, most + 1) <= room)
+    return room ? PLIM_MIN(room, plim_alloc_allowed(&job->alloc, job->gpu->memory_bytes)) : 0;
+}
+
+uint64_t plim_fit_leave_margin(const plim_job *job, uint64_t room)
+{
+    const uint64_t one = PLIM_JOB_MARGIN_ONE, all = one + job->margin,
+                   allowed = plim_fit_allowed(job, room);
+    uint64_t most = allowed / all * one + allowed % all * one / all;
+    while (room && most + 1 + margin_of(job, most + 1) <= allowed)
         most++;
     plim_assert(most <= room);
     return PLIM_MAX(most, PLIM_MIN(room, 1));
-}
-
-uint64_t plim_fit_tight_room(const plim_job *job)
-{
-    return leave_margin(job, plim_fit_room(job->gpu, plim_fit_context(job).high));
 }
 
 /* Of a job that names none, the first. */
@@ -101,6 +104,7 @@ plim_alloc_options plim_fit_allocator(const plim_job *job, uint64_t room, unsign
     else if (what & PLIM_SIM_HIGH && named->most)
         o.allocator = named->most;
     o.capacity = room;
+    o.unlimited = !room;
     o.total = room && job->gpu ? PLIM_MAX(job->gpu->memory_bytes, room) : 0;
     return o;
 }
@@ -130,9 +134,11 @@ typedef struct size_run {
     const plim_simulated *known; /* NULL: none */
     unsigned what;
     bool search;              /* for what is needed */
+    bool margin;              /* is asked for */
     plim_arena *a, *scratch;  /* of the result, of tries; in a thread, its own */
     plim_sim sim;             /* on the card if it fits surely, else without a limit */
     bool fits_high, fits_low; /* with the context at its upper, at its lower bound */
+    bool fits_tight;          /* and leaves the margin */
     uint64_t held;            /* reserved on the card, if it fits; else without a limit */
     uint64_t needs,
         enough; /* of the rooms left to search, it fails in those with less, and does not in
@@ -200,41 +206,55 @@ static plim_status search_below(size_run *r, uint64_t known)
     return enough ? search_needed(r, PLIM_MIN(less, r->held)) : st;
 }
 
-/* Runs the tape with the context at its upper bound; if that fails, without a limit, for the
- * figures, and with the context at its lower bound. */
+/* What the tape does without a limit, for the figures, and with the context at its lower bound. */
+static void run_beyond(size_run *r, uint64_t room)
+{
+    const uint64_t wide = plim_fit_room(r->job->gpu, r->v->context.low);
+    plim_sim lean;
+    r->st = simulate_size(r, 0, r->what, r->a, &r->sim);
+    if (!r->st)
+        r->st = simulate_size(
+            r, wide, (r->what & ~(unsigned)PLIM_SIM_ALL) | PLIM_SIM_STOP_AT_OOM, r->a, &lean);
+    if (r->st)
+        return;
+    r->fits_low = !lean.oom;
+    r->held = r->fits_low ? lean.peak_reserved : r->sim.peak_reserved;
+    r->oom_text = lean.oom_text;
+    r->fails = plim_fit_allowed(r->job, r->fits_low ? room : wide);
+    /* garbage collection, which depends on the limit, may have made it hold less */
+    r->held = PLIM_MAX(r->held, r->fails + 1);
+}
+
+/* What fits may do so in less room, because the allocator gives back what it has cached. */
+static void keep_margin(size_run *r, uint64_t room)
+{
+    const uint64_t tight = plim_fit_leave_margin(r->job, room);
+    r->fits_tight = r->held <= tight;
+    if (!r->fits_tight && r->needs <= tight)
+        r->st = try_room(r, tight, &r->fits_tight);
+}
+
+/* Runs the tape with the context at its upper bound. */
 static void run_size(void *run)
 {
     size_run *r = run;
-    uint64_t tight = leave_margin(r->job, plim_fit_room(r->job->gpu, r->v->context.high)),
-             wide = plim_fit_room(r->job->gpu, r->v->context.low);
+    const uint64_t room = plim_fit_room(r->job->gpu, r->v->context.high);
     r->needs = plim_tape_live_most(r->tape, plim_sim_bound(r->what));
-    if (r->known && r->known->room == tight)
+    if (r->known && r->known->room == room)
         r->sim = r->known->sim;
     else
-        r->st = simulate_size(r, tight, r->what | PLIM_SIM_STOP_AT_OOM, r->a, &r->sim);
+        r->st = simulate_size(r, room, r->what | PLIM_SIM_STOP_AT_OOM, r->a, &r->sim);
     if (r->st)
         return;
     r->fits_high = r->fits_low = !r->sim.oom;
     r->held = r->sim.peak_reserved;
     r->fails = r->sim.peak_allocated - (r->sim.peak_allocated > 0);
-    if (!r->fits_high) {
-        plim_sim lean;
-        r->st = simulate_size(r, 0, r->what, r->a, &r->sim);
-        if (!r->st)
-            r->st = simulate_size(r, wide,
-                                  (r->what & ~(unsigned)PLIM_SIM_ALL) | PLIM_SIM_STOP_AT_OOM,
-                                  r->a, &lean);
-        if (r->st)
-            return;
-        r->fits_low = !lean.oom;
-        r->held = r->fits_low ? lean.peak_reserved : r->sim.peak_reserved;
-        r->oom_text = lean.oom_text;
-        r->fails = r->fits_low ? tight : wide;
-        /* garbage collection, which depends on the limit, may have made it hold less */
-        r->held = PLIM_MAX(r->held, r->fails + 1);
-    }
-    plim_assert(r->fits_low || !r->fits_high);
-    if (r->search)
+    if (!r->fits_high)
+        run_beyond(r, room);
+    else if (r->margin && room)
+        keep_margin(r, room);
+    plim_assert(r->st || r->fits_low || !r->fits_high);
+    if (!r->st && r->search)
         r->st = search_needed(r, r->held);
 }
 
@@ -262,13 +282,14 @@ static void combine_sizes(const plim_job *job, plim_verdict *v, const size_run *
     plim_assert(n == 1 || n == SIZES);
     const size_run *high = &runs[n - 1];
     const bool card = job->gpu != NULL;
-    bool any = false, all = true;
+    bool any = false, all = true, tight = true;
     uint64_t needed_high = high->needed;
     v->reserved_low = v->needed_low = UINT64_MAX;
     for (uint32_t i = 0; i < n; i++) {
         const size_run *r = &runs[i];
         any |= r->fits_low;
         all &= r->fits_high;
+        tight &= r->fits_tight;
         if (v->modelled) /* its most is not the most in every room */
             needed_high = PLIM_MAX(needed_high, r->needed);
         v->reserved_low = PLIM_MIN(v->reserved_low, r->held);
@@ -285,8 +306,9 @@ static void combine_sizes(const plim_job *job, plim_verdict *v, const size_run *
     v->reserved = PLIM_MIN(PLIM_MAX(v->sim.peak_reserved, v->reserved_low), v->reserved_high);
     plim_assert(v->reserved_low <= v->reserved && v->reserved <= v->reserved_high);
     v->device_low = plim_sat_add(v->reserved_low, v->context.low);
-    v->device_high = plim_sat_add(
-        plim_sat_add(v->reserved_high, margin_of(job, v->reserved_high)), v->context.high);
+    v->device_high = plim_sat_add(v->reserved_high, v->context.high);
+    v->margin = margin_of(job, v->reserved_high);
+    v->margin_kept = v->fits == PLIM_FITS_YES && (v->modelled ? tight : high->fits_tight);
     plim_assert(v->device_low <= v->device_high);
     if (v->searched && card && job->gpu->memory_bytes > v->device_high) {
         v->search = job->gpu->memory_bytes - v->device_high;
@@ -297,8 +319,9 @@ static void combine_sizes(const plim_job *job, plim_verdict *v, const size_run *
         return;
     }
     v->needed_low = plim_sat_add(v->needed_low, v->context.low);
-    v->needed_high =
-        plim_sat_add(plim_sat_add(needed_high, margin_of(job, needed_high)), v->context.high);
+    v->needed_high = plim_sat_add(needed_high, v->context.high);
+    const uint64_t room = plim_fit_allowed(job, plim_fit_room(job->gpu, v->context.high));
+    v->headroom = v->fits == PLIM_FITS_YES ? room - PLIM_MIN(room, needed_high) : 0;
 }
 
 static plim_status judge_tape(const plim_job *job, const plim_tape *t, unsigned what,
@@ -322,6 +345,7 @@ static plim_status judge_tape(const plim_job *job, const plim_tape *t, unsigned 
         *r = (size_run){
             .job = job, .tape = t, .v = out, .what = bounds[i], .enough = UINT64_MAX};
         r->search = needed && (i != USUAL || n == 1 || out->modelled);
+        r->margin = !known;
         r->what |= i == USUAL ? what : 0;
         r->known = i == n - 1 ? known : NULL; /* the highest, if there are several */
         bool threaded = i != USUAL && t->n_events >= LONG_TAPE;

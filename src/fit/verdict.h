@@ -11,8 +11,10 @@
 
 /* What a card leaves to the allocator after `context` bytes; 0: no limit, without a card. */
 uint64_t plim_fit_room(const plim_gpu *gpu, uint64_t context);
-/* The same at the upper bound: less the margin of the job, too. */
-uint64_t plim_fit_tight_room(const plim_job *job);
+/* Of the room, what a memory fraction allows. */
+uint64_t plim_fit_allowed(const plim_job *job, uint64_t room);
+/* The most of the room that leaves the margin of the job, within what a memory fraction allows; 0: no limit. */
+uint64_t plim_fit_leave_margin(const plim_job *job, uint64_t room);
 /* Is the memory of the job's run on another card that on its own?  They may differ in speed.
  * `asked`: what the run has asked of the job's card. */
 bool plim_fit_alike(const plim_job *job, const plim_gpu *other, const plim_asked *asked);
@@ -33,10 +35,13 @@ typedef struct plim_verdict {
     uint64_t reserved; /* of the usual sizes, within the range below */
     uint64_t reserved_low, reserved_high;
     plim_gpu_context context;         /* 0: unknown */
-    uint64_t device_low, device_high; /* reserved + context; with margin and search */
-    bool modelled;                    /* the allocator is a model: the range is its */
-    bool waits;                       /* the tape does: its range is that, too */
-    uint64_t search; /* what cuDNN's search adds to device_high: all that is free */
+    uint64_t device_low, device_high; /* reserved + context; with search */
+    uint64_t margin;                  /* what the job's margin is of reserved_high */
+    bool margin_kept;                 /* it fits with that much less, too */
+    uint64_t headroom; /* what the card has beyond needed_high, if it is searched for */
+    bool modelled;     /* the allocator is a model: the range is its */
+    bool waits;        /* the tape does: its range is that, too */
+    uint64_t search;   /* what cuDNN's search adds to device_high: all that is free */
     bool searched;
     uint64_t needed_low, needed_high; /* the smallest capacity of a card, with context;
                                            0: not asked for */
@@ -49,13 +54,14 @@ typedef struct plim_verdict {
 plim_status plim_verdict_of(const plim_job *job, const plim_tape *t, unsigned what,
                             bool needed, plim_arena *a, plim_verdict *out, plim_err *err);
 
-/* A simulation of sizes at their upper bound, and the room for it; 0: there was none. */
+/* A simulation of sizes at their upper bound, and the room for it, which is that of the context at its upper
+ * bound; 0: there was none. */
 typedef struct plim_simulated {
     uint64_t room;
     plim_sim sim;
 } plim_simulated;
 
-/* The same with what = 0, where that has been simulated before. */
+/* The same with what = 0, where that has been simulated before, and whether the margin is kept is not asked. */
 plim_status plim_verdict_after(const plim_job *job, const plim_tape *t,
                                const plim_simulated *high, bool needed, plim_arena *a,
                                plim_verdict *out, plim_err *err);

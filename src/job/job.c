@@ -148,14 +148,22 @@ static plim_status read_quant(plim_job *job, const plim_settings *s, plim_err *e
     return st;
 }
 
-/* Calibrated on half of the measured runs and judged on the other: docs/accuracy.md. */
-enum { MARGIN_PERCENT = 5 };
+/* The preset is calibrated on half of the measured runs and judged on the other: docs/accuracy.md. */
+static plim_status read_margin(plim_job *job, const plim_settings *s, plim_err *err)
+{
+    double percent;
+    if (!plim_parse_percent(plim_str_of(s->margin), &percent) || percent > 100)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "'margin': '%s' is not a percentage from 0%% to 100%%", s->margin);
+    job->margin = (unsigned)(percent * (PLIM_JOB_MARGIN_ONE / 100) + 0.5);
+    plim_assert(job->margin <= PLIM_JOB_MARGIN_ONE);
+    return PLIM_OK;
+}
 
 static plim_status read_libraries(plim_job *job, const plim_settings *s, plim_err *err)
 {
     const plim_workspace workspace = plim_workspace_of(s->workspace);
     job->bound = workspace.bound;
-    job->margin = MARGIN_PERCENT;
     plim_libraries *lib = &job->step.world.lib;
     lib->workspace = workspace.counted;
     lib->no_tf32 = plim_setting_is(s, PLIM_SET_cudnn_tf32, "off");
@@ -238,6 +246,8 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const plim_model *model,
         st = read_quant(job, job->settings, err);
     if (!st)
         st = read_libraries(job, job->settings, err);
+    if (!st)
+        st = read_margin(job, job->settings, err);
     if (st)
         return st;
     plim_assert(job->step.steps > 0 && job->step.accumulate > 0);
@@ -266,6 +276,9 @@ plim_status plim_job_card(plim_job *job, plim_err *err)
     }
     if (s->vram)
         gpu = &job->generic;
+    if (!st && !gpu && plim_alloc_allowed(&job->alloc, 1) != UINT64_MAX)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "'alloc_conf': a memory fraction needs a card: give 'gpu' or 'vram'");
     plim_job_use_card(job, gpu);
     return st;
 }

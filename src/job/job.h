@@ -28,10 +28,13 @@ typedef struct plim_job {
     const plim_gpu *gpu; /* NULL: none was chosen */
     plim_gpu generic;    /* the card that the setting "vram" describes */
     plim_alloc_options alloc;
-    unsigned margin; /* per cent of what is reserved, added at the upper bound for what the
-                        simulated steps do not show: the smaller last batch of an epoch,
+    unsigned
+        margin; /* PLIM_JOB_MARGIN_ONE-ths of what is reserved, which the run should leave free for
+                        what the simulated steps do not show: the smaller last batch of an epoch,
                         validation, other sizes.  0: the tape is the whole run */
 } plim_job;
+
+enum { PLIM_JOB_MARGIN_ONE = 10000 };
 
 /* What the class takes, whatever a training loop passes to it. */
 void plim_job_plain_call(plim_job *job);

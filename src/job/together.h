@@ -18,7 +18,6 @@ typedef enum plim_together_when {
     PLIM_TOGETHER_ADAPTERS, /* the texts of lora and peft are not read yet */
     PLIM_TOGETHER_ADAPTER,
     PLIM_TOGETHER_QUANT,
-    PLIM_TOGETHER_CARDS,
     PLIM_TOGETHER_GRAPH,   /* the model is built */
     PLIM_TOGETHER_DIVISION /* and changed */
 } plim_together_when;

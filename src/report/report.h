@@ -312,11 +312,14 @@ const char *plim_report_fits(plim_fits fits); /* "yes"; NULL: no card was chosen
 const char *plim_run_fits(plim_vgpu_fits fits); /* "yes"; NULL: not known */
 const char *plim_run_end(plim_vgpu_end end);
 const char *plim_run_by(plim_vgpu_by by);
-/* "fits on NVIDIA T4 (~14.56 GiB) with a margin of 2.10 GiB"; nothing without a card. */
+/* "fits without the margin of 5%: T4, L4"; nothing without names. */
+void plim_report_tight(plim_page *p, const plim_buf *names, const plim_settings *s);
+/* "fits on NVIDIA T4 (~14.56 GiB) with 2.10 GiB of headroom"; nothing without a card. */
 typedef struct plim_report_card_fit {
     plim_fits fits;
-    const char *gpu;            /* NULL: only its size was given */
-    uint64_t gpu_bytes, needed; /* needed 0: no margin is said */
+    const char *gpu;              /* NULL: only its size was given */
+    uint64_t gpu_bytes, headroom; /* headroom 0: none is said */
+    uint64_t short_of; /* the margin that it is less than; 0: it is not, or there is none */
     bool gpu_exact, context_known;
 } plim_report_card_fit;
 void plim_report_verdict(plim_page *p, const plim_report_card_fit *c);

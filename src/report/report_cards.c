@@ -7,15 +7,7 @@ plim_cell plim_report_price_per(int usd, double samples_per_s)
     return plim_cell_digits(samples_per_s > 0 ? usd / samples_per_s : 0);
 }
 
-/* What the card has beyond the needs of the run, at the upper bounds. */
-static plim_cell cell_margin(const plim_card_row *r)
-{
-    return plim_cell_bytes_if(r->context_known,
-                              r->gpu_bytes - PLIM_MIN(r->gpu_bytes, r->needed_high));
-}
-
 /* clang-format off */
-PLIM_GETTER(card_margin, plim_card_row, cell_margin(r))
 PLIM_GETTER(card_price_per, plim_card_row, plim_report_price_per(r->price_usd, r->time.samples_per_s))
 /* clang-format on */
 
@@ -23,7 +15,7 @@ PLIM_GETTER(card_price_per, plim_card_row, plim_report_price_per(r->price_usd, r
 
 static const plim_order card_orders[] = {
     {"throughput", "samples_per_s", false, NULL},
-    {"headroom", "margin", false, NULL},
+    {"headroom", "headroom", false, NULL},
     {"price", PLIM_PRICE_PER, true, "gpu,fits,samples_per_s," PLIM_PRICE_SHOWN},
 };
 
@@ -51,6 +43,8 @@ static bool keep_fitting(plim_page *p, plim_rows *r)
 static void card_notes(plim_page *p, const plim_cards *c, uint64_t shown)
 {
     bool marketed = false, unknown = false;
+    plim_buf tight;
+    plim_buf_init(&tight, &p->arena);
     for (uint32_t i = 0; i < c->n_cards; i++) {
         marketed |= c->cards[i]->fits != PLIM_FITS_NO && !c->cards[i]->gpu_exact;
         unknown |= c->cards[i]->fits != PLIM_FITS_NO && !c->cards[i]->context_known;
@@ -66,9 +60,14 @@ static void card_notes(plim_page *p, const plim_cards *c, uint64_t shown)
         return;
     plim_apart(p);
     plim_paragraph(p, PLIM_PAINT_DIM,
-                   "margin: the card's memory less what the run needs, at the upper "
+                   "headroom: what the card has beyond the needs of the run, at the upper "
                    "bounds; step and samples/s: an estimate",
                    0);
+    for (uint32_t i = 0; i < c->n_cards; i++)
+        if (c->cards[i]->fits == PLIM_FITS_YES && !c->cards[i]->margin_kept)
+            plim_buf_printf(&tight, "%s%s", tight.n ? ", " : "",
+                            plim_report_card(c->cards[i]->gpu));
+    plim_report_tight(p, &tight, c->settings);
     plim_paragraph(p, PLIM_PAINT_DIM,
                    unknown ? "maybe: fits only at the lower bounds, or the CUDA context "
                              "size of the card is unknown"

@@ -40,8 +40,13 @@ static plim_rows compare_rows(const plim_compare *list)
     return PLIM_FIGURE_ROWS(compared, list->models, list->n_models);
 }
 
-static void compare_notes(plim_page *p, bool card)
+static void compare_notes(plim_page *p, const plim_compare *list, bool card)
 {
+    plim_buf tight;
+    plim_buf_init(&tight, &p->arena);
+    for (uint32_t i = 0; i < list->n_models; i++)
+        if (list->models[i]->fits == PLIM_FITS_YES && !list->models[i]->margin_kept)
+            plim_buf_printf(&tight, "%s%s", tight.n ? ", " : "", list->models[i]->model->name);
     plim_apart(p);
     plim_paragraph(
         p, PLIM_PAINT_DIM,
@@ -51,6 +56,7 @@ static void compare_notes(plim_page *p, bool card)
         0);
     plim_paragraph(p, PLIM_PAINT_DIM,
                    card ? "step: the time of a step on the card, an estimate" : NULL, 0);
+    plim_report_tight(p, &tight, list->models[0]->settings);
     plim_if_unknown(p, "- unknown");
 }
 
@@ -338,7 +344,7 @@ static plim_status compare_build(plim_page *p, const void *subject, plim_err *er
     plim_sheet(p, r);
     r.hidden = card ? NULL : "time_usual_ms,fits";
     plim_table_main(p, r);
-    compare_notes(p, card);
+    compare_notes(p, list, card);
     plim_data(p, "plimsoll/compare/1", plim_compare_figures, data, NULL, 0);
     plim_picture(p, compare_svg, list);
     return PLIM_OK;

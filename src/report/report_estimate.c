@@ -204,6 +204,10 @@ static void estimate_figures(plim_page *p, const plim_estimate *e)
                       known ? plim_page_range(p, e->needed_low, e->needed_high)
                             : PLIM_STR("unknown"),
                       "the smallest memory it fits in");
+    if (e->fits != PLIM_FITS_NO_CARD && e->margin)
+        plim_fact_add(p, "margin", estimate_bytes(p, e->margin),
+                      plim_page_format(p, "%s of reserved, for what is not simulated",
+                                       e->settings->text[PLIM_SET_margin].p));
 }
 
 static void estimate_certainty(plim_page *p, const plim_estimate *e)
@@ -237,22 +241,35 @@ void plim_report_verdict(plim_page *p, const plim_report_card_fit *c)
             plim_say(p, "(%s%s)", c->gpu_exact ? "" : "~", bytes.s);
         if (c->fits == PLIM_FITS_MAYBE && !c->context_known)
             plim_say(p, "because its CUDA context size is unknown");
-        if (c->fits == PLIM_FITS_YES && c->needed)
-            plim_say(
-                p, "with a margin of %s",
-                plim_fmt_bytes(c->gpu_bytes - PLIM_MIN(c->gpu_bytes, c->needed), p->style.si)
-                    .s);
+        if (c->fits == PLIM_FITS_YES && c->headroom)
+            plim_say(p, "with %s of headroom%s", plim_fmt_bytes(c->headroom, p->style.si).s,
+                     c->short_of ? "," : "");
+        if (c->fits == PLIM_FITS_YES && c->short_of)
+            plim_say_as(p, PLIM_PAINT_WARN, "less than the margin of %s",
+                        plim_fmt_bytes(c->short_of, p->style.si).s);
     }
+}
+
+void plim_report_tight(plim_page *p, const plim_buf *names, const plim_settings *s)
+{
+    if (names->n)
+        plim_paragraph(
+            p, PLIM_PAINT_DIM,
+            plim_page_format(p, "fits without the margin of %s (--margin): " PLIM_STR_FMT,
+                             s->text[PLIM_SET_margin].p, PLIM_STR_ARG(plim_buf_str(names))),
+            0);
 }
 
 static void estimate_fit(plim_page *p, const plim_estimate *e)
 {
-    plim_report_verdict(p, &(plim_report_card_fit){.fits = e->fits,
-                                                   .gpu = e->gpu,
-                                                   .gpu_bytes = e->gpu_bytes,
-                                                   .gpu_exact = e->gpu_exact,
-                                                   .context_known = e->context_known,
-                                                   .needed = e->needed_high});
+    plim_report_verdict(p,
+                        &(plim_report_card_fit){.fits = e->fits,
+                                                .gpu = e->gpu,
+                                                .gpu_bytes = e->gpu_bytes,
+                                                .gpu_exact = e->gpu_exact,
+                                                .context_known = e->context_known,
+                                                .headroom = e->headroom,
+                                                .short_of = e->margin_kept ? 0 : e->margin});
 }
 
 /* Whether the reserved bytes, at their upper bound, are within the budget. */
@@ -287,10 +304,12 @@ static void estimate_quiet(plim_page *p, const plim_estimate *e)
                 {"device_high", e->device_high, e->context_known},
                 {"reserved_low", e->reserved_low, true},
                 {"reserved_high", e->reserved_high, true},
+                {"margin", e->margin, true},
                 {"needed_low", e->needed_low, e->context_known},
                 {"needed_high", e->needed_high, e->context_known},
-                {"memory", e->gpu_bytes, true}};
-    size_t n = PLIM_COUNT(rows) - (e->fits == PLIM_FITS_NO_CARD ? 3 : 0); /* those of a card */
+                {"memory", e->gpu_bytes, true},
+                {"headroom", e->headroom, e->context_known}};
+    size_t n = PLIM_COUNT(rows) - (e->fits == PLIM_FITS_NO_CARD ? 4 : 0); /* those of a card */
     for (size_t i = 0; i < n; i++)
         if (rows[i].known)
             plim_value_u64(p, rows[i].name, rows[i].n);
@@ -298,6 +317,8 @@ static void estimate_quiet(plim_page *p, const plim_estimate *e)
             plim_value_text(p, rows[i].name, "unknown");
     if (plim_report_fits(e->fits))
         plim_value_text(p, "fits", plim_report_fits(e->fits));
+    if (e->fits == PLIM_FITS_YES)
+        plim_value_text(p, "margin_kept", e->margin_kept ? "yes" : "no");
     if (e->budget_bytes)
         plim_value_text(p, "budget", e->over_budget ? "over" : "within");
 }

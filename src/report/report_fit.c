@@ -32,31 +32,33 @@ static plim_cell cell_if(bool known, int64_t n)
     return known ? plim_cell_int(n) : (plim_cell){.kind = PLIM_CELL_UNKNOWN};
 }
 
-/* What the card has beyond the needs of the batch, at the upper bounds. */
-static plim_cell cell_margin(const plim_fit_row *r)
+static plim_cell cell_headroom(const plim_fit_row *r)
 {
-    return plim_cell_bytes_if(r->fits && r->context_known,
-                              r->gpu_bytes - PLIM_MIN(r->gpu_bytes, r->needed_high));
+    return plim_cell_bytes_if(r->fits && r->context_known, r->headroom);
 }
 
 /* clang-format off */
 PLIM_GETTER(fit_batch_found, plim_fit_row, cell_found(r, r->batch))
 PLIM_GETTER(fit_seq_found, plim_fit_row, cell_found(r, r->seq))
+PLIM_GETTER(fit_batch_margin_found, plim_fit_row, cell_usual(r->batch_margin))
+PLIM_GETTER(fit_seq_margin_found, plim_fit_row, cell_usual(r->seq_margin))
 PLIM_GETTER(fit_batch_usual_found, plim_fit_row, cell_usual(r->batch_usual))
 PLIM_GETTER(fit_seq_usual_found, plim_fit_row, cell_usual(r->seq_usual))
 PLIM_GETTER(fit_batch_usual, plim_fit_row, cell_if(!searched_seq(r), r->batch_usual))
+PLIM_GETTER(fit_batch_margin, plim_fit_row, cell_if(!searched_seq(r), r->batch_margin))
+PLIM_GETTER(fit_seq_margin, plim_fit_row, cell_if(searched_seq(r), r->seq_margin))
 PLIM_GETTER(fit_seq, plim_fit_row, cell_if(searched_seq(r), r->seq))
 PLIM_GETTER(fit_seq_usual, plim_fit_row, cell_if(searched_seq(r), r->seq_usual))
 PLIM_GETTER(fit_at_most, plim_fit_row, plim_cell_bool(!r->context_known))
-PLIM_GETTER(fit_margin, plim_fit_row, cell_margin(r))
-PLIM_GETTER(fit_margin_shown, plim_fit_row, r->fits ? cell_margin(r) : plim_cell_text(""))
+PLIM_GETTER(fit_headroom, plim_fit_row, cell_headroom(r))
+PLIM_GETTER(fit_headroom_shown, plim_fit_row, r->fits ? cell_headroom(r) : plim_cell_text(""))
 PLIM_GETTER(fit_price_per, plim_fit_row, plim_report_price_per(r->price_usd, r->samples_per_s))
 /* clang-format on */
 
 #include "answers/fit.def"
 
 #define FIT_ORDERS(found)                                                                     \
-    {"throughput", "samples_per_s", false, NULL}, {"headroom", "margin", false, NULL},        \
+    {"throughput", "samples_per_s", false, NULL}, {"headroom", "headroom", false, NULL},      \
         {"price", PLIM_PRICE_PER, true, "gpu," found ",samples_per_s," PLIM_PRICE_SHOWN},     \
     {                                                                                         \
         "batch", found, false, NULL                                                           \
@@ -88,14 +90,19 @@ static void fit_notes(plim_page *p, const plim_fit *f, bool sizes)
          plim_page_format(
              p,
              "device: reserved by the allocator plus the CUDA context, lower to upper "
-             "bound; the %s fits with both at their upper bounds; margin: "
-             "the card's memory less what the %s needs then",
+             "bound; the %s fits with both at their upper bounds; headroom: what the card has "
+             "beyond the needs of the %s then",
              what, what)},
+        {known && sizes,
+         plim_page_format(
+             p,
+             "margin: the %s that leaves %s of what it reserves free besides, for "
+             "what the simulated steps do not show (--margin)",
+             what, f->settings->text[PLIM_SET_margin].p)},
         {none, plim_page_format(p, "none: not even %s fits; the figures are those of %s",
                                 least, least)},
         {known && sizes,
-         plim_page_format(p, "usual: the %s at the usual sizes, without a margin; it may fail",
-                          what)},
+         plim_page_format(p, "usual: the %s at the usual sizes; it may fail", what)},
         {beyond, "a sequence is longer than the model was made for"},
         {limited, ">= a lower bound: limited by the search or the model, not the card"},
         {unknown, "<= an upper bound: the CUDA context size of this card is unknown"},
@@ -112,8 +119,8 @@ static void fit_notes(plim_page *p, const plim_fit *f, bool sizes)
 static plim_status fit_rows(plim_page *p, const plim_fit *f, plim_rows *out, plim_err *err)
 {
     static const char *const hidden[2][2] = {
-        {"seq,seq_usual,samples_per_s", "seq,seq_usual"},
-        {"batch,batch_usual,samples_per_s", "batch,batch_usual"}};
+        {"seq,seq_margin,seq_usual,samples_per_s", "seq,seq_margin,seq_usual"},
+        {"batch,batch_margin,batch_usual,samples_per_s", "batch,batch_margin,batch_usual"}};
     bool timed = false, seq = finds_seq(f);
     for (uint32_t i = 0; i < f->n_cards; i++)
         timed |= f->cards[i]->samples_per_s > 0;

@@ -213,19 +213,14 @@ def searches():
 # ---- the largest batch -------------------------------------------------------------------
 
 
-CONTEXT = 943 << 20  # contexts.def, a card known only by its memory
-
-
 def largest_batch(memory):
-    """What fit says of the built-in ResNet-18, and the memory that this takes: a card without fit's
-    margin of 5 %."""
+    """What fit says of the built-in ResNet-18, and the memory that this takes."""
     said = subprocess.run([PROGRAM, "fit", "resnet18", "--vram", memory, "--torch", "2.13",
                            "--optimizer", "sgd,momentum=0.9,weight_decay=1e-4", "--json"],
                           capture_output=True, text=True)
-    batch = re.search(r'"batch":(\d+),"limited"', said.stdout)
+    batch = re.search(r'"batch":(\d+),"batch_margin"', said.stdout)
     check(f"fit on {memory}", batch, said.stdout + said.stderr)
-    room = ((int(memory[0]) << 30) - CONTEXT) // 105 * 100
-    return int(batch[1]) if batch else 0, str(CONTEXT + room)
+    return int(batch[1]) if batch else 0, str(int(memory[0]) << 30)
 
 
 def fits():

@@ -218,9 +218,53 @@ static void test_refusals(void **state)
     err.code = PLIM_OK;
     asked_set(s, "gpu", "rtx4090");
     asked_set(s, "vram", "6GiB");
+    asked_set(s, "gpu", "rtx4090,t4");
     assert_int_equal(fit("resnet18", s, &f, &err), PLIM_EUSAGE);
-    assert_string_equal(err.msg, "use either 'gpu' or 'vram', not both");
+    assert_string_equal(err.msg, "one memory size is given for 2 cards");
     assert_null(f);
+    plim_settings_free(s);
+}
+
+/* With --vram, a card is the named one with that much memory: its context and its speed. */
+static void test_part_of_card(void **state)
+{
+    (void)state;
+    plim_settings *s = asked_settings("gpu=a100-40gb vram=8GiB");
+    plim_fit *f = NULL;
+    assert_int_equal(fit("resnet18", s, &f, NULL), PLIM_OK);
+    const plim_fit_row *r = f->cards[0];
+    plim_estimate *e = estimate_on("resnet18", s, "a100-40gb", r->batch);
+    assert_int_equal(f->n_cards, 1);
+    CHECK("the name", strstr(r->gpu, "A100"));
+    CHECK("the size", r->gpu_bytes == 8ull << 30 && e->gpu_bytes == r->gpu_bytes);
+    CHECK("the context", e->context == 530ull << 20);
+    CHECK("the same figures", r->device_high == e->device_high && r->samples_per_s > 0);
+    plim_estimate_free(e);
+    plim_fit_free(f);
+    plim_settings_free(s);
+}
+
+/* A memory fraction is of the card's memory; what fits keeps within it, and the margin does, too. */
+static void test_fraction(void **state)
+{
+    (void)state;
+    plim_settings *s =
+        asked_settings("gpu=a100-40gb alloc_conf=per_process_memory_fraction:0.25");
+    plim_fit *f = NULL;
+    assert_int_equal(fit("resnet18", s, &f, NULL), PLIM_OK);
+    const plim_fit_row *r = f->cards[0];
+    const uint64_t allowed = r->gpu_bytes / 4;
+    CHECK("within", r->reserved_high <= allowed && r->reserved_high > allowed * 9 / 10);
+    CHECK("headroom", r->headroom <= allowed / 20);
+    CHECK("the margin", r->batch_margin < r->batch && r->batch_margin >= r->batch * 9 / 10);
+    plim_estimate *e = estimate_on("resnet18", s, "a100-40gb", r->batch_margin);
+    CHECK("it is kept", e->fits == PLIM_FITS_YES && e->margin_kept);
+    plim_estimate_free(e);
+    e = estimate_on("resnet18", s, "a100-40gb", r->batch * 2);
+    CHECK("it does not fit", e->fits == PLIM_FITS_NO && e->reserved_low > allowed);
+    CHECK("the card has room", e->device_high < e->gpu_bytes);
+    plim_estimate_free(e);
+    plim_fit_free(f);
     plim_settings_free(s);
 }
 
@@ -314,10 +358,11 @@ static void test_cards(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_property), cmocka_unit_test(test_all_is_each),
-        cmocka_unit_test(test_alone),    cmocka_unit_test(test_canceled),
-        cmocka_unit_test(test_own_card), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_explain),  cmocka_unit_test(test_speed),
+        cmocka_unit_test(test_property),     cmocka_unit_test(test_all_is_each),
+        cmocka_unit_test(test_alone),        cmocka_unit_test(test_canceled),
+        cmocka_unit_test(test_own_card),     cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_part_of_card), cmocka_unit_test(test_fraction),
+        cmocka_unit_test(test_explain),      cmocka_unit_test(test_speed),
         cmocka_unit_test(test_cards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -128,7 +128,7 @@ static plim_str json_at(const text *t, const char *path)
 enum { MIB = 1 << 20, MADE_ROWS = 20, MADE_BUCKETS = 300 };
 
 /* For results of other commands, where settings do not matter. */
-static const plim_settings nothing_set;
+static const plim_settings nothing_set = {.text[PLIM_SET_margin] = {"5%", 2}};
 
 /* An estimate and everything it points at. */
 typedef struct made {
@@ -232,6 +232,7 @@ static void make_tiny(made *m)
     e->device_high = 206 * MIB;
     e->needed_low = 104 * MIB;
     e->needed_high = 204 * MIB;
+    e->margin = 6 * MIB / 20;
     e->peak_phase = PLIM_PHASE_BACKWARD;
     e->peak_op = "fc";
     e->n_live = PLIM_COUNT(tiny_live);
@@ -288,6 +289,7 @@ static void test_estimate_text(void **state)
               "  reserved    6.00 MiB           from CUDA\n"
               "  device      106.00-206.00 MiB\n"
               "  needed      104.00-204.00 MiB\n"
+              "  margin      307.20 KiB\n"
               "  may not fit on Some Card (150.00 MiB)\n"
               "  step time, an estimate: ~ 41 ms (33-52 ms), 780 samples/s,\n"
               "  71 % limited by memory traffic\n"
@@ -325,8 +327,8 @@ static void test_estimate_quiet(void **state)
     CHECK_STR("names and bytes", t.p,
               "requested 4194304\nallocated 4194304\nreserved 6291456\n"
               "device_low 111149056\ndevice 163577856\ndevice_high 216006656\n"
-              "reserved_low 6291456\nreserved_high 6291456\n"
-              "needed_low 109051904\nneeded_high 213909504\nmemory 157286400\n"
+              "reserved_low 6291456\nreserved_high 6291456\nmargin 314572\n"
+              "needed_low 109051904\nneeded_high 213909504\nmemory 157286400\nheadroom 0\n"
               "fits maybe\n");
     text_free(&t);
     m.e.context_known = false;
@@ -338,7 +340,7 @@ static void test_estimate_quiet(void **state)
     CHECK_STR("what nobody knows is not a number", t.p,
               "requested 4194304\nallocated 4194304\nreserved 6291456\n"
               "device_low unknown\ndevice unknown\ndevice_high unknown\n"
-              "reserved_low 6291456\nreserved_high 6291456\n");
+              "reserved_low 6291456\nreserved_high 6291456\nmargin 314572\n");
     text_free(&t);
     free_made(&m);
 }
@@ -585,6 +587,8 @@ static void test_fit(void **state)
          .reserved_high = 21ull << 30,
          .needed_low = 18ull << 30,
          .needed_high = 19ull << 30,
+         .headroom = 5ull << 30,
+         .batch_margin = 220,
          .batch_usual = 260,
          .samples_per_s = 594.2,
          .price_usd = 1599,
@@ -612,6 +616,7 @@ static void test_fit(void **state)
          .reserved_high = 9ull << 30,
          .needed_low = 9ull << 30,
          .needed_high = 9ull << 30,
+         .batch_margin = 1024,
          .batch_usual = 1024,
          .fits = true},
     };
@@ -629,16 +634,18 @@ static void test_fit(void **state)
         "fit", t.p,
         "m | 7 parameters\n"
         "\n"
-        "card          memory    batch  usual           device    margin  samples/s\n"
-        "RTX 4090   24.00 GiB      231    260  21.00-22.00 GiB  5.00 GiB        594\n"
-        "A2         ~8.00 GiB     none      1  10.00-11.00 GiB                    -\n"
-        "Other     192.00 GiB  >=1,024  1,024                -         -          -\n"
+        "card          memory    batch  margin  usual           device  samples/s\n"
+        "RTX 4090   24.00 GiB      231     220    260  21.00-22.00 GiB        594\n"
+        "A2         ~8.00 GiB     none    none      1  10.00-11.00 GiB          -\n"
+        "Other     192.00 GiB  >=1,024   1,024  1,024                -          -\n"
         "\n"
         "device: reserved by the allocator plus the CUDA context, lower to upper bound;\n"
-        "the batch fits with both at their upper bounds; margin: the card's memory less\n"
-        "what the batch needs then\n"
+        "the batch fits with both at their upper bounds; headroom: what the card has\n"
+        "beyond the needs of the batch then\n"
+        "margin: the batch that leaves 5% of what it reserves free besides, for what the\n"
+        "simulated steps do not show (--margin)\n"
         "none: not even batch 1 fits; the figures are those of batch 1\n"
-        "usual: the batch at the usual sizes, without a margin; it may fail\n"
+        "usual: the batch at the usual sizes; it may fail\n"
         ">= a lower bound: limited by the search or the model, not the card\n"
         "<= an upper bound: the CUDA context size of this card is unknown\n"
         "~ estimated from the marketed size, not reported by a driver\n"
@@ -647,16 +654,16 @@ static void test_fit(void **state)
     assert_int_equal(plim_fit_print(&f, PLIM_CSV, NULL, text_put, &t, NULL), PLIM_OK);
     CHECK_STR(
         "fit as CSV", t.p,
-        "gpu,gpu_bytes,gpu_exact,batch,limited,at_most,reserved,device_low,device_high,"
-        "reserved_low,reserved_high,needed_low,needed_high,batch_usual,margin,seq,seq_usual,"
-        "samples_per_s,price_usd,usd_per_sample_per_s\n"
-        "NVIDIA GeForce RTX 4090,25769803776,true,231,false,false,21474836480,22548578304,"
+        "gpu,gpu_bytes,gpu_exact,batch,batch_margin,limited,at_most,reserved,device_low,"
+        "device_high,reserved_low,reserved_high,needed_low,needed_high,batch_usual,headroom,seq,"
+        "seq_margin,seq_usual,samples_per_s,price_usd,usd_per_sample_per_s\n"
+        "NVIDIA GeForce RTX 4090,25769803776,true,231,220,false,false,21474836480,22548578304,"
         "23622320128,21474836480,22548578304,19327352832,20401094656,260,"
-        "5368709120,,,594.2,1599,2.691013\n"
-        "NVIDIA A2,8589934592,false,0,false,false,9663676416,10737418240,11811160064,"
-        "9663676416,10737418240,9663676416,10737418240,1,,,,,,\n"
-        "Other,206158430208,true,1024,true,true,9663676416,,,9663676416,9663676416,,,1024,"
-        ",,,,,\n");
+        "5368709120,,,,594.2,1599,2.691013\n"
+        "NVIDIA A2,8589934592,false,0,0,false,false,9663676416,10737418240,11811160064,"
+        "9663676416,10737418240,9663676416,10737418240,1,,,,,,,\n"
+        "Other,206158430208,true,1024,1024,true,true,9663676416,,,9663676416,9663676416,,,1024,"
+        ",,,,,,\n");
     text_free(&t);
     assert_int_equal(plim_fit_print(&f, PLIM_JSON, NULL, text_put, &t, NULL), PLIM_OK);
     check_json("fit", &t, "plimsoll/fit/1");

@@ -24,8 +24,11 @@ static void check_figures(const plim_estimate *e)
     CHECK(why, e->reserved_low <= e->peak_reserved && e->peak_reserved <= e->reserved_high);
     CHECK(why, e->context_low <= e->context_high);
     CHECK(why, e->device_low == e->reserved_low + e->context_low);
-    CHECK(why, e->device_high == e->reserved_high + e->reserved_high / 100 * 5 +
-                                     e->context_high + e->search);
+    CHECK(why, e->device_high == e->reserved_high + e->context_high + e->search);
+    CHECK(why, e->margin == e->reserved_high / 20);
+    CHECK(why, !e->margin_kept || e->fits == PLIM_FITS_YES);
+    CHECK(why, e->margin_kept || e->fits != PLIM_FITS_YES || e->headroom < e->margin);
+    CHECK(why, e->fits != PLIM_FITS_YES || e->headroom == e->gpu_bytes - e->needed_high);
     CHECK(why, e->device == (e->context_known ? e->peak_reserved + e->context : e->device));
     CHECK(why, e->device_low <= e->device && e->device <= e->device_high);
     CHECK(why, e->needed_low <= e->needed_high);
@@ -72,6 +75,7 @@ static void check_outputs(const plim_estimate *e)
                 {"device", "device", e->device, e->context_known},
                 {"needed_low", "needed_low", e->needed_low, e->context_known},
                 {"needed_high", "needed_high", e->needed_high, e->context_known},
+                {"margin", "margin", e->margin, true},
                 {"memory", "gpu_bytes", e->gpu_bytes, true}};
     plim_arena a = PLIM_ARENA_INIT;
     plim_buf quiet, json;
@@ -139,8 +143,18 @@ static void check_row(const char *model, const plim_settings *s, const plim_fit_
     CHECK(why, r->device_low == e->device_low && r->device_high == e->device_high);
     CHECK(why, r->needed_low == e->needed_low && r->needed_high == e->needed_high);
     plim_estimate_free(e);
+    if (r->batch_margin) {
+        e = ask(model, s, r->batch_margin);
+        CHECK(why, e->margin_kept || !r->context_known);
+        plim_estimate_free(e);
+    }
     if (r->limited)
         return;
+    if (r->batch_margin < r->batch) {
+        e = ask(model, s, r->batch_margin + 1);
+        CHECK(why, !e->margin_kept);
+        plim_estimate_free(e);
+    }
     e = ask(model, s, r->batch + 1);
     CHECK(why, e->fits != PLIM_FITS_YES);
     plim_estimate_free(e);
