@@ -1,12 +1,14 @@
 /* cudnn.c -- see cudnn.h. */
 #include "op/cudnn.h"
 
+#include <limits.h>
+
 enum { ANY = -1 };
-typedef enum cudnn_usual { USUAL_NONE, USUAL_COPIES } cudnn_usual;
+typedef enum cudnn_usual { USUAL_NONE, USUAL_COPIES, USUAL_HOPPER } cudnn_usual;
 typedef enum cudnn_high { HIGH_TWICE, HIGH_WINOGRAD } cudnn_high;
 
 typedef struct cudnn_row {
-    int dtype, cc, torch;
+    int dtype, from, to, torch;
     bool tf32;
     uint64_t row;
     cudnn_usual usual;
@@ -15,19 +17,25 @@ typedef struct cudnn_row {
 } cudnn_row;
 
 #define PLIM_ANY ANY
+#define NEWEST (INT_MAX - 1)
 static const cudnn_row cudnn_rows[] = {
-#define PLIM_CUDNN(dtype, cc, torch, tf32, row, usual, high, search, doc)                     \
-    {PLIM_##dtype, cc, torch, tf32, row, USUAL_##usual, HIGH_##high, HIGH_##search, doc},
+#define PLIM_CUDNN(dtype, from, to, torch, tf32, row, usual, high, search, doc)               \
+    {PLIM_##dtype, from, to, torch, tf32, row, USUAL_##usual, HIGH_##high, HIGH_##search, doc},
 #include "op/cudnn.def"
 #undef PLIM_CUDNN
 };
+
+static bool matches_card(const cudnn_row *r, const plim_world *world)
+{
+    return plim_world_since(world, r->from) && !plim_world_since(world, r->to + 1);
+}
 
 /* The last row matches everything. */
 static const cudnn_row *find_row(const plim_world *world, plim_dtype dtype)
 {
     const cudnn_row *r = cudnn_rows;
-    while ((r->dtype != ANY && r->dtype != (int)dtype) || !plim_world_since(world, r->cc) ||
-           world->lib.torch < r->torch || (r->tf32 && world->lib.no_tf32))
+    while ((r->dtype != ANY && r->dtype != (int)dtype) || world->lib.torch < r->torch ||
+           (r->tf32 && world->lib.no_tf32) || !matches_card(r, world))
         r++;
     return r;
 }
@@ -48,33 +56,73 @@ static bool has_kernel_of(const plim_meta *w, int64_t side)
     return true;
 }
 
-/* 1x1, and as many outputs as inputs, so of stride 1: a matrix product of rows of pixels. */
-static bool is_plain_product(const plim_cudnn_conv *c, uint64_t row)
+/* False: too large for sums to be exact, or empty. */
+static bool measure_conv(const plim_cudnn_conv *c, bool tensor_cores, plim_cudnn_sizes *s)
 {
-    return row && has_kernel_of(&c->w, 1) && count_pixels(&c->x) == count_pixels(&c->y) &&
-           count_pixels(&c->x) % row == 0;
+    const uint64_t most = (uint64_t)1 << 60;
+    const bool transposed = c->w.dim[0] != c->y.dim[1];
+    *s = (plim_cudnn_sizes){.conv = c, .tensor_cores = tensor_cores};
+    if (!plim_meta_bytes(&c->x, &s->x) || !plim_meta_bytes(&c->w, &s->w) ||
+        !plim_meta_bytes(&c->y, &s->y) || PLIM_MAX(s->x, PLIM_MAX(s->w, s->y)) > most ||
+        !s->x || !s->w || !s->y)
+        return false;
+    s->batch = (uint64_t)c->x.dim[0];
+    s->in = (uint64_t)c->x.dim[1];
+    s->out = (uint64_t)c->y.dim[1];
+    s->groups = (transposed ? s->out : s->in) / (uint64_t)c->w.dim[1];
+    s->taps = count_pixels(&c->w);
+    s->in_pixels = count_pixels(&c->x);
+    s->out_pixels = count_pixels(&c->y);
+    return s->groups > 0;
+}
+
+/* 1x1, and as many outputs as inputs, so of stride 1: a matrix product of rows of pixels. */
+static bool is_plain_product(const plim_cudnn_sizes *s, uint64_t row)
+{
+    return row && s->taps == 1 && s->in_pixels == s->out_pixels && s->in_pixels % row == 0;
+}
+
+uint64_t plim_cudnn_winograd(const plim_cudnn_sizes *s)
+{
+    uint64_t tiled = 1;
+    for (int32_t i = 2; i < s->conv->x.rank; i++)
+        tiled *= plim_round_up((uint64_t)s->conv->x.dim[i], 4);
+    return (s->x + s->y) / s->in_pixels * tiled / 4 * 9 + 4 * s->w;
+}
+
+static uint64_t at_most(const plim_cudnn_sizes *s, cudnn_high high)
+{
+    if (high == HIGH_WINOGRAD && has_kernel_of(&s->conv->w, 3) &&
+        s->in_pixels == s->out_pixels)
+        return plim_cudnn_winograd(s);
+    return 2 * (s->x + s->w + s->y);
+}
+
+static plim_cudnn_bytes copied_operands(const cudnn_row *row, const plim_cudnn_sizes *s,
+                                        bool search)
+{
+    const uint64_t operands[] = {[PLIM_CUDNN_FORWARD] = s->x + s->w,
+                                 [PLIM_CUDNN_GRAD_INPUT] = s->y + s->w,
+                                 [PLIM_CUDNN_GRAD_WEIGHT] = s->x + s->w + s->y};
+    plim_cudnn_bytes out = {.high = at_most(s, search ? row->search : row->high)};
+    if (s->conv->channels_last)
+        return (plim_cudnn_bytes){0};
+    if (row->usual == USUAL_COPIES && !is_plain_product(s, row->row))
+        out.usual = operands[s->conv->pass];
+    return out;
 }
 
 plim_cudnn_bytes plim_cudnn_workspace(const plim_world *world, const plim_cudnn_conv *c)
 {
     const cudnn_row *row = find_row(world, c->x.dtype);
-    const uint64_t most = (uint64_t)1 << 60; /* beyond that no sum below is exact */
-    plim_cudnn_bytes out = {0};
-    uint64_t x, w, y;
-    if (c->channels_last || !plim_meta_bytes(&c->x, &x) || !plim_meta_bytes(&c->w, &w) ||
-        !plim_meta_bytes(&c->y, &y) || PLIM_MAX(x, PLIM_MAX(w, y)) > most)
-        return out;
-    const uint64_t operands[] = {[PLIM_CUDNN_FORWARD] = x + w,
-                                 [PLIM_CUDNN_GRAD_INPUT] = y + w,
-                                 [PLIM_CUDNN_GRAD_WEIGHT] = x + w + y};
-    if (row->usual == USUAL_COPIES && !is_plain_product(c, row->row))
-        out.usual = operands[c->pass];
-    out.high = 2 * (x + w + y);
-    /* Not fused, of 4x4 tiles that give 2x2: 16 numbers for each 4 of an input or output, 16
-     * for 9 of a weight, kept in both directions. */
-    const cudnn_high high = world->lib.benchmark ? row->search : row->high;
-    if (high == HIGH_WINOGRAD && has_kernel_of(&c->w, 3) &&
-        count_pixels(&c->x) == count_pixels(&c->y))
-        out.high = (x + y) / 4 * 9 + 4 * w;
+    const bool search = world->lib.benchmark;
+    plim_cudnn_sizes s;
+    if (!measure_conv(c, row->tf32 || c->x.dtype != PLIM_F32, &s))
+        return (plim_cudnn_bytes){0};
+    if (row->usual != USUAL_HOPPER)
+        return copied_operands(row, &s, search);
+    plim_cudnn_bytes out = plim_cudnn_hopper(&s);
+    if (search)
+        out.high = PLIM_MAX(out.high, at_most(&s, row->search));
     return out;
 }

@@ -1,7 +1,8 @@
 /* cudnn.h -- the workspace that cuDNN asks for in one convolution.
  *
  * cuDNN chooses its kernels at run time and publishes no formula, so the answer is a range
- * with a usual value: rows of cudnn.def.  What PyTorch itself copies is in rules_conv.c. */
+ * with a usual value: rows of cudnn.def, which say whose kernels they are.  What PyTorch itself
+ * copies is in rules_conv.c. */
 #ifndef PLIM_CUDNN_H
 #define PLIM_CUDNN_H
 
@@ -26,5 +27,21 @@ typedef struct plim_cudnn_bytes {
 
 /* All 0: there is none. */
 plim_cudnn_bytes plim_cudnn_workspace(const plim_world *world, const plim_cudnn_conv *conv);
+
+/* Bytes of the operands, and what the rules ask of a convolution. */
+typedef struct plim_cudnn_sizes {
+    const plim_cudnn_conv *conv;
+    uint64_t x, w, y;
+    uint64_t batch, in, out, groups; /* channels of x and y; groups of them */
+    uint64_t taps;                   /* elements of the kernel */
+    uint64_t in_pixels, out_pixels;
+    bool tensor_cores;
+} plim_cudnn_sizes;
+
+/* Of Winograd's algorithm, not fused, for 3x3 of stride 1: tiles of 6x6 for each 4x4, so 36
+ * numbers for 16 of an input or output, and 36 for 9 of a weight. */
+uint64_t plim_cudnn_winograd(const plim_cudnn_sizes *s);
+/* Of Hopper's kernels. */
+plim_cudnn_bytes plim_cudnn_hopper(const plim_cudnn_sizes *s);
 
 #endif

@@ -1,0 +1,210 @@
+/* cudnn_hopper.c -- the workspaces of cuDNN's kernels on Hopper, by kind of kernel.
+ *
+ * Tensor cores work on NHWC with channels in rows of 16 bytes: NCHW operands are copied so, and
+ * the gradient of a weight is summed in parts, in fp32, as many as fill the card.
+ * src: docs/sources/workspaces.md 4, measured on an H100 with cuDNN 9.19 */
+#include "op/cudnn.h"
+
+/* cuDNN takes the same parts for an H100 of 114 multiprocessors. */
+enum {
+    SMS = 132,
+    TILE = 128,
+    SMALLEST_TILE = 64,
+    ROW = 16 /* bytes */,
+    FEW_CHANNELS = 4,
+    FEW_PARTS = 120
+};
+/* Partial sums of a tile in each multiprocessor. */
+enum { FULL_CARD = SMS * TILE * TILE * 4 };
+enum { FFT_BYTES = 40000 }; /* at most, for two channels */
+
+static uint64_t bytes_of(const plim_cudnn_sizes *s)
+{
+    return plim_dtype_bytes(s->conv->x.dtype);
+}
+
+/* Channels of one group as the kernels want them: of many groups, a power of two. */
+static uint64_t pad_group(const plim_cudnn_sizes *s, uint64_t channels)
+{
+    uint64_t row = ROW / bytes_of(s), padded = row;
+    if (s->groups <= 2)
+        return plim_round_up(channels, row);
+    while (padded < channels)
+        padded *= 2;
+    return padded;
+}
+
+static uint64_t pad_bytes(const plim_cudnn_sizes *s, uint64_t bytes, uint64_t channels)
+{
+    return bytes / channels * pad_group(s, channels);
+}
+
+static uint64_t copy_x(const plim_cudnn_sizes *s)
+{
+    return pad_bytes(s, s->x, s->in / s->groups);
+}
+
+static uint64_t copy_y(const plim_cudnn_sizes *s)
+{
+    return pad_bytes(s, s->y, s->out / s->groups);
+}
+
+static uint64_t copy_w(const plim_cudnn_sizes *s)
+{
+    return pad_bytes(s, pad_bytes(s, s->w, s->in / s->groups), s->out / s->groups);
+}
+
+static bool is_depthwise(const plim_cudnn_sizes *s)
+{
+    return s->groups > 1 && s->groups == s->in;
+}
+
+static bool is_strided(const plim_cudnn_sizes *s) { return s->in_pixels != s->out_pixels; }
+static bool is_fp32(const plim_cudnn_sizes *s) { return bytes_of(s) == 4; }
+
+static uint64_t weight_sum(const plim_cudnn_sizes *s) { return s->w / bytes_of(s) * 4; }
+
+/* Partial sums of the gradient of a weight in fp32: each multiprocessor has a tile of it, over
+ * a part of the pixels.  Small images are not worth it. */
+static uint64_t split_sums(const plim_cudnn_sizes *s)
+{
+    const uint64_t in = s->in / s->groups, out = s->out / s->groups;
+    const uint64_t wide = in <= SMALLEST_TILE ? SMALLEST_TILE : TILE;
+    const uint64_t high = out <= SMALLEST_TILE             ? SMALLEST_TILE
+                          : !is_fp32(s) && out >= 2 * TILE ? 2 * TILE
+                                                           : TILE;
+    uint64_t tiles = plim_ceil_div(in, wide) * plim_ceil_div(out, high) * s->taps * s->groups;
+    if (s->out_pixels < (is_fp32(s) ? 14 * 14 : 28 * 28))
+        return 0;
+    if (in <= 32 && s->groups == 1 && s->taps <= 7 * 7) /* the kernel's taps and the channels are one dimension */
+        return FEW_PARTS * copy_w(s) / bytes_of(s) * 4;
+    if (is_fp32(s) && tiles > SMS && tiles <= 2 * SMS)
+        return FULL_CARD;
+    if (tiles > (is_fp32(s) ? SMS : SMS / 4))
+        return 0;
+    return PLIM_MIN(SMS / tiles, is_fp32(s) ? 16 : 13) * tiles * wide * high * 4;
+}
+
+/* ---- NCHW -------------------------------------------------------------------------- */
+
+/* A product of matrices as they lie; forward not of small images with rows at odd places. */
+static bool is_product(const plim_cudnn_sizes *s)
+{
+    return !is_strided(s) && (is_fp32(s) || s->conv->pass == PLIM_CUDNN_GRAD_INPUT ||
+                              s->in_pixels % 2 == 0 || s->in_pixels > 7 * 7);
+}
+
+/* The gradient of a weight: a product for each sample, whose results are summed.  Where the
+ * limits are was seen in networks. */
+static bool sums_by_sample(const plim_cudnn_sizes *s, uint64_t sums)
+{
+    const uint64_t pixels = s->in_pixels, operands = s->x + s->y;
+    if (is_strided(s))
+        return false;
+    if (pixels >= 28 * 28)
+        return !is_fp32(s) || s->in > 32 || pixels < 56 * 56;
+    if (!is_fp32(s))
+        return pixels <= 8 * 8 ? s->in < 512 : sums <= operands / 7 * 8;
+    return pixels <= 8 * 8 ? sums <= operands / 2 * 7 : s->in < 1024 || sums <= operands;
+}
+
+static uint64_t pointwise_sums(const plim_cudnn_sizes *s)
+{
+    const uint64_t sums = plim_sat_mul(s->batch, weight_sum(s));
+    if (sums_by_sample(s, sums))
+        return sums;
+    if (is_fp32(s) && is_strided(s) && s->in <= 32)
+        return 0;
+    bool split = is_fp32(s) && s->out_pixels >= 28 * 28;
+    return copy_x(s) + copy_y(s) + ROW +
+           (split ? split_sums(s) : PLIM_MIN(2 * weight_sum(s), FULL_CARD));
+}
+
+static uint64_t pointwise(const plim_cudnn_sizes *s)
+{
+    if (s->in_pixels == 1)
+        return 0;
+    if (s->conv->pass == PLIM_CUDNN_GRAD_WEIGHT)
+        return pointwise_sums(s);
+    bool few = s->in <= 64 && (is_fp32(s) || s->conv->pass == PLIM_CUDNN_FORWARD);
+    return is_product(s) || (is_strided(s) && few) ? 0 : copy_x(s) + copy_y(s) + ROW;
+}
+
+/* fp32 kernels of few channels read NCHW, those of some more write it. */
+static uint64_t forward(const plim_cudnn_sizes *s)
+{
+    const uint64_t rows = s->batch * s->out_pixels;
+    if (s->in <= FEW_CHANNELS && s->taps <= 4 * 4)
+        return 0;
+    if (is_fp32(s) && s->in <= FEW_CHANNELS)
+        return s->x + s->w + s->y + ROW;
+    if (!is_fp32(s) || s->groups > 1 || s->in > 80 || s->taps > 3 * 3)
+        return copy_x(s) + copy_w(s) + copy_y(s) + ROW;
+    if (s->in < 24 || (s->in <= 32 && s->out_pixels <= 14 * 14))
+        return 0;
+    bool writes_nchw = s->in > 32 && (is_strided(s) || s->out % TILE == 0 ||
+                                      (s->out <= SMALLEST_TILE && rows < 150000));
+    return copy_x(s) + copy_w(s) + (writes_nchw ? 0 : copy_y(s)) + ROW;
+}
+
+static uint64_t spatial(const plim_cudnn_sizes *s)
+{
+    const uint64_t copies = copy_x(s) + copy_w(s) + copy_y(s) + ROW;
+    if (s->conv->pass == PLIM_CUDNN_FORWARD)
+        return forward(s);
+    if (s->conv->pass == PLIM_CUDNN_GRAD_INPUT)
+        return copies;
+    return is_fp32(s) && s->in <= FEW_CHANNELS && s->taps <= 4 * 4 ? 0
+                                                                   : copies + split_sums(s);
+}
+
+/* ---- NHWC, and no tensor cores ------------------------------------------------------- */
+
+static uint64_t depthwise_sums(const plim_cudnn_sizes *s)
+{
+    if (!is_fp32(s))
+        return plim_sat_mul(8 * s->batch, weight_sum(s));
+    return s->taps > 3 * 3 && s->out_pixels >= 28 * 28 ? s->x / 4 * 33 : 0;
+}
+
+static uint64_t channels_last(const plim_cudnn_sizes *s)
+{
+    if (s->conv->pass != PLIM_CUDNN_GRAD_WEIGHT)
+        return 0;
+    return is_depthwise(s) ? depthwise_sums(s) : split_sums(s);
+}
+
+/* fp32 without TF32: kernels read NCHW, the gradient of a 3x3 weight is Winograd's, in tiles
+ * of 4x4 for each 2x2. */
+static uint64_t without_tensor_cores(const plim_cudnn_sizes *s)
+{
+    bool sums = s->conv->pass == PLIM_CUDNN_GRAD_WEIGHT;
+    if (s->conv->channels_last)
+        return sums || s->groups > 1 ? 0 : s->x + s->w + s->y + ROW;
+    if (!sums || s->taps != 3 * 3 || is_strided(s) || s->in < 64 || s->groups > 1)
+        return 0;
+    return plim_cudnn_winograd(s);
+}
+
+static uint64_t usual_bytes(const plim_cudnn_sizes *s)
+{
+    if (!s->tensor_cores)
+        return without_tensor_cores(s);
+    if (s->conv->channels_last)
+        return channels_last(s);
+    if (is_depthwise(s))
+        return 0;
+    return s->taps == 1 ? pointwise(s) : spatial(s);
+}
+
+plim_cudnn_bytes plim_cudnn_hopper(const plim_cudnn_sizes *s)
+{
+    plim_cudnn_bytes out = {.usual = usual_bytes(s)};
+    out.high = copy_x(s) + copy_w(s) + copy_y(s) + 2 * (uint64_t)FULL_CARD;
+    if (s->conv->pass == PLIM_CUDNN_GRAD_WEIGHT)
+        out.high = PLIM_MAX(out.high, plim_sat_mul(s->batch, weight_sum(s)));
+    if (!s->tensor_cores && s->taps > 1) /* Winograd, or FFT, whose weights are large */
+        out.high = 3 * out.high + plim_sat_mul(FFT_BYTES, s->in * s->out);
+    out.high = PLIM_MAX(out.high, out.usual);
+    return out;
+}
