@@ -59,7 +59,7 @@ static bool has_kernel_of(const plim_meta *w, int64_t side)
 /* False: too large for sums to be exact, or empty. */
 static bool measure_conv(const plim_cudnn_conv *c, bool tensor_cores, plim_cudnn_sizes *s)
 {
-    const uint64_t most = (uint64_t)1 << 60;
+    const uint64_t most = (uint64_t)1 << 50; /* bytes, so that padded sums fit */
     const bool transposed = c->w.dim[0] != c->y.dim[1];
     *s = (plim_cudnn_sizes){.conv = c, .tensor_cores = tensor_cores};
     if (!plim_meta_bytes(&c->x, &s->x) || !plim_meta_bytes(&c->w, &s->w) ||

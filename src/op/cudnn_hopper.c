@@ -5,7 +5,6 @@
  * src: docs/sources/workspaces.md 4, measured on an H100 with cuDNN 9.19 */
 #include "op/cudnn.h"
 
-/* cuDNN takes the same parts for an H100 of 114 multiprocessors. */
 enum {
     SMS = 132,
     TILE = 128,
@@ -23,10 +22,17 @@ static uint64_t bytes_of(const plim_cudnn_sizes *s)
     return plim_dtype_bytes(s->conv->x.dtype);
 }
 
+static bool is_depthwise(const plim_cudnn_sizes *s)
+{
+    return s->groups > 1 && s->groups == s->in;
+}
+
 /* Channels of one group as the kernels want them: of many groups, a power of two. */
 static uint64_t pad_group(const plim_cudnn_sizes *s, uint64_t channels)
 {
     uint64_t row = ROW / bytes_of(s), padded = row;
+    if (is_depthwise(s))
+        return channels;
     if (s->groups <= 2)
         return plim_round_up(channels, row);
     while (padded < channels)
@@ -54,11 +60,6 @@ static uint64_t copy_w(const plim_cudnn_sizes *s)
     return pad_bytes(s, pad_bytes(s, s->w, s->in / s->groups), s->out / s->groups);
 }
 
-static bool is_depthwise(const plim_cudnn_sizes *s)
-{
-    return s->groups > 1 && s->groups == s->in;
-}
-
 static bool is_strided(const plim_cudnn_sizes *s) { return s->in_pixels != s->out_pixels; }
 static bool is_fp32(const plim_cudnn_sizes *s) { return bytes_of(s) == 4; }
 
@@ -74,12 +75,14 @@ static uint64_t split_sums(const plim_cudnn_sizes *s)
                           : !is_fp32(s) && out >= 2 * TILE ? 2 * TILE
                                                            : TILE;
     uint64_t tiles = plim_ceil_div(in, wide) * plim_ceil_div(out, high) * s->taps * s->groups;
-    if (s->out_pixels < (is_fp32(s) ? 14 * 14 : 28 * 28))
+    bool large = is_fp32(s) && tiles > SMS && tiles <= 2 * SMS && s->batch > 8;
+    if (s->out_pixels < (is_fp32(s) ? 14 * 14 : 28 * 28) && !large)
         return 0;
-    if (in <= 32 && s->groups == 1 && s->taps <= 7 * 7) /* the kernel's taps and the channels are one dimension */
+    if (in <= 32 && s->groups == 1 &&
+        s->taps <= 7 * 7) /* the kernel's taps and the channels are one dimension */
         return FEW_PARTS * copy_w(s) / bytes_of(s) * 4;
-    if (is_fp32(s) && tiles > SMS && tiles <= 2 * SMS)
-        return FULL_CARD;
+    if (large)
+        return s->out_pixels < 14 * 14 ? FULL_CARD / 3 * 2 : FULL_CARD;
     if (tiles > (is_fp32(s) ? SMS : SMS / 4))
         return 0;
     return PLIM_MIN(SMS / tiles, is_fp32(s) ? 16 : 13) * tiles * wide * high * 4;
@@ -87,11 +90,16 @@ static uint64_t split_sums(const plim_cudnn_sizes *s)
 
 /* ---- NCHW -------------------------------------------------------------------------- */
 
-/* A product of matrices as they lie; forward not of small images with rows at odd places. */
-static bool is_product(const plim_cudnn_sizes *s)
+/* Elements of a weight up to which a product of matrices reads NCHW as it lies: in small images
+ * copies pay sooner.  The limits were seen in networks. */
+static uint64_t largest_product(const plim_cudnn_sizes *s)
 {
-    return !is_strided(s) && (is_fp32(s) || s->conv->pass == PLIM_CUDNN_GRAD_INPUT ||
-                              s->in_pixels % 2 == 0 || s->in_pixels > 7 * 7);
+    const bool forward = s->conv->pass == PLIM_CUDNN_FORWARD;
+    if (s->in_pixels <= 7 * 7 && forward && !is_fp32(s)) /* rows at odd places */
+        return 0;
+    if (s->in_pixels <= 8 * 8)
+        return is_fp32(s) && !forward ? 300000 : 1000000;
+    return is_fp32(s) || s->in_pixels > 20 * 20 ? UINT64_MAX : 512 * 1024 - 1;
 }
 
 /* The gradient of a weight: a product for each sample, whose results are summed.  Where the
@@ -102,9 +110,10 @@ static bool sums_by_sample(const plim_cudnn_sizes *s, uint64_t sums)
     if (is_strided(s))
         return false;
     if (pixels >= 28 * 28)
-        return !is_fp32(s) || s->in > 32 || pixels < 56 * 56;
+        return !is_fp32(s) || s->in > 40 || s->batch >= 64;
     if (!is_fp32(s))
-        return pixels <= 8 * 8 ? s->in < 512 : sums <= operands / 7 * 8;
+        return pixels <= 8 * 8 ? s->in < 512 || (s->in > 832 && s->in <= 1536 && s->out <= 320)
+                               : sums <= operands / 7 * 8;
     return pixels <= 8 * 8 ? sums <= operands / 2 * 7 : s->in < 1024 || sums <= operands;
 }
 
@@ -126,8 +135,11 @@ static uint64_t pointwise(const plim_cudnn_sizes *s)
         return 0;
     if (s->conv->pass == PLIM_CUDNN_GRAD_WEIGHT)
         return pointwise_sums(s);
-    bool few = s->in <= 64 && (is_fp32(s) || s->conv->pass == PLIM_CUDNN_FORWARD);
-    return is_product(s) || (is_strided(s) && few) ? 0 : copy_x(s) + copy_y(s) + ROW;
+    const bool forward = s->conv->pass == PLIM_CUDNN_FORWARD;
+    bool few = s->in <= (forward ? 64 : is_fp32(s) ? 128 : 0);
+    if (is_strided(s) ? few : plim_sat_mul(s->in, s->out) <= largest_product(s))
+        return 0;
+    return copy_x(s) + copy_y(s) + ROW;
 }
 
 /* fp32 kernels of few channels read NCHW, those of some more write it. */
@@ -152,10 +164,16 @@ static uint64_t spatial(const plim_cudnn_sizes *s)
     const uint64_t copies = copy_x(s) + copy_w(s) + copy_y(s) + ROW;
     if (s->conv->pass == PLIM_CUDNN_FORWARD)
         return forward(s);
-    if (s->conv->pass == PLIM_CUDNN_GRAD_INPUT)
-        return copies;
-    return is_fp32(s) && s->in <= FEW_CHANNELS && s->taps <= 4 * 4 ? 0
-                                                                   : copies + split_sums(s);
+    if (is_fp32(s) && s->in <= FEW_CHANNELS && s->taps <= 4 * 4)
+        return 0;
+    return copies + (s->conv->pass == PLIM_CUDNN_GRAD_WEIGHT ? split_sums(s) : 0);
+}
+
+/* Of fp16 only: PyTorch runs the others itself. */
+static uint64_t depthwise(const plim_cudnn_sizes *s)
+{
+    bool sums = s->conv->pass == PLIM_CUDNN_GRAD_WEIGHT;
+    return sums && !is_strided(s) && s->out_pixels >= 28 * 28 ? s->x + s->y + ROW : 0;
 }
 
 /* ---- NHWC, and no tensor cores ------------------------------------------------------- */
@@ -174,8 +192,7 @@ static uint64_t channels_last(const plim_cudnn_sizes *s)
     return is_depthwise(s) ? depthwise_sums(s) : split_sums(s);
 }
 
-/* fp32 without TF32: kernels read NCHW, the gradient of a 3x3 weight is Winograd's, in tiles
- * of 4x4 for each 2x2. */
+/* fp32 without TF32: kernels read NCHW, and the gradient of a 3x3 weight is Winograd's. */
 static uint64_t without_tensor_cores(const plim_cudnn_sizes *s)
 {
     bool sums = s->conv->pass == PLIM_CUDNN_GRAD_WEIGHT;
@@ -193,7 +210,7 @@ static uint64_t usual_bytes(const plim_cudnn_sizes *s)
     if (s->conv->channels_last)
         return channels_last(s);
     if (is_depthwise(s))
-        return 0;
+        return depthwise(s);
     return s->taps == 1 ? pointwise(s) : spatial(s);
 }
 
@@ -204,7 +221,8 @@ plim_cudnn_bytes plim_cudnn_hopper(const plim_cudnn_sizes *s)
     if (s->conv->pass == PLIM_CUDNN_GRAD_WEIGHT)
         out.high = PLIM_MAX(out.high, plim_sat_mul(s->batch, weight_sum(s)));
     if (!s->tensor_cores && s->taps > 1) /* Winograd, or FFT, whose weights are large */
-        out.high = 3 * out.high + plim_sat_mul(FFT_BYTES, s->in * s->out);
+        out.high =
+            plim_sat_add(3 * out.high, plim_sat_mul(FFT_BYTES, plim_sat_mul(s->in, s->out)));
     out.high = PLIM_MAX(out.high, out.usual);
     return out;
 }
