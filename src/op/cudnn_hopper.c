@@ -124,9 +124,12 @@ static uint64_t pointwise_sums(const plim_cudnn_sizes *s)
         return sums;
     if (is_fp32(s) && is_strided(s) && s->in <= 32)
         return 0;
-    bool split = is_fp32(s) && s->out_pixels >= 28 * 28;
-    return copy_x(s) + copy_y(s) + ROW +
-           (split ? split_sums(s) : PLIM_MIN(2 * weight_sum(s), FULL_CARD));
+    const uint64_t copies = copy_x(s) + copy_y(s) + ROW;
+    if (is_fp32(s) && s->out_pixels >= 28 * 28)
+        return copies + split_sums(s);
+    if (s->out_pixels <= 8 * 8 && plim_sat_mul(s->in, s->out) >= 1000000)
+        return copies;
+    return copies + PLIM_MIN(2 * weight_sum(s), FULL_CARD);
 }
 
 static uint64_t pointwise(const plim_cudnn_sizes *s)
@@ -139,6 +142,8 @@ static uint64_t pointwise(const plim_cudnn_sizes *s)
     bool few = s->in <= (forward ? 64 : is_fp32(s) ? 128 : 0);
     if (is_strided(s) ? few : plim_sat_mul(s->in, s->out) <= largest_product(s))
         return 0;
+    if (is_fp32(s) && forward && is_strided(s) && s->in_pixels >= 38 * 38)
+        return copy_x(s) + copy_w(s) + ROW;
     return copy_x(s) + copy_y(s) + ROW;
 }
 
@@ -198,7 +203,8 @@ static uint64_t without_tensor_cores(const plim_cudnn_sizes *s)
     bool sums = s->conv->pass == PLIM_CUDNN_GRAD_WEIGHT;
     if (s->conv->channels_last)
         return sums || s->groups > 1 ? 0 : s->x + s->w + s->y + ROW;
-    if (!sums || s->taps != 3 * 3 || is_strided(s) || s->in < 64 || s->groups > 1)
+    if (!sums || s->conv->w.rank != 4 || s->taps != 3 * 3 || is_strided(s) || s->in < 64 ||
+        s->groups > 1)
         return 0;
     return plim_cudnn_winograd(s);
 }

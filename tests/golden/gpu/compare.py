@@ -25,8 +25,9 @@ def predict(program, m):
     model = str(HERE / "configs" / f"{spec['config']}.json") if "config" in spec else spec["model"]
     args = [program, "estimate", model, "--batch", str(spec["batch"]), "--torch", m["torch"], "--gpu", m["card"], "--json"]
     args += ["--infer"] if spec.get("infer") else ["--optimizer", spec["optimizer"]]
-    for key in ("loss", "dtype", "seq", "input", "autocast", "checkpoint", "lora"):
+    for key in ("loss", "dtype", "seq", "input", "autocast", "checkpoint", "lora", "cudnn-tf32"):
         args += ["--" + key, str(spec[key])] if key in spec else []
+    args += ["--cudnn-benchmark"] if spec.get("benchmark") else []
     return json.loads(subprocess.run(args, stdout=subprocess.PIPE, check=False).stdout)["memory"]
 
 
