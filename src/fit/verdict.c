@@ -24,7 +24,6 @@ uint64_t plim_fit_room(const plim_gpu *gpu, uint64_t context)
 static plim_gpu_context process_context(const plim_job *job, plim_gpu_use use)
 {
     const plim_share_nccl nccl = plim_share_buffers(&job->step.share);
-    use.benchmark |= job->step.world.lib.benchmark;
     plim_gpu_context c = plim_gpu_context_of(job->gpu, job->step.world.lib.torch, use);
     if (!c.high) /* unknown */
         return c;
@@ -37,26 +36,26 @@ static plim_gpu_context process_context(const plim_job *job, plim_gpu_use use)
 
 static plim_gpu_context tape_context(const plim_job *job, const plim_tape *t)
 {
-    return process_context(job, (plim_gpu_use){PLIM_GPU_LOOP, t->searched,
-                                               (unsigned)t->multiplies[0] + t->multiplies[1]});
+    return process_context(
+        job, (plim_gpu_use){PLIM_GPU_LOOP, (unsigned)t->multiplies[0] + t->multiplies[1]});
 }
 
 /* Of a step that is not written yet: each thread may multiply. */
 plim_gpu_context plim_fit_context(const plim_job *job)
 {
-    return process_context(job, (plim_gpu_use){PLIM_GPU_LOOP, false, job->step.infer ? 1 : 2});
+    return process_context(job, (plim_gpu_use){PLIM_GPU_LOOP, job->step.infer ? 1 : 2});
 }
 
 plim_gpu_context plim_fit_engine_context(const plim_job *job)
 {
-    return process_context(job, (plim_gpu_use){PLIM_GPU_ANY, false, 0});
+    return process_context(job, (plim_gpu_use){PLIM_GPU_ANY, 0});
 }
 
 bool plim_fit_alike(const plim_job *job, const plim_gpu *other, const plim_asked *asked)
 {
     const plim_gpu *gpu = job->gpu;
     const plim_libraries *lib = &job->step.world.lib;
-    const plim_gpu_use use = {PLIM_GPU_LOOP, lib->benchmark, 1};
+    const plim_gpu_use use = {PLIM_GPU_LOOP, 1};
     const plim_gpu_context a = plim_gpu_context_of(gpu, lib->torch, use);
     const plim_gpu_context b = plim_gpu_context_of(other, lib->torch, use);
     const plim_world world = plim_world_on(job->step.torch, other, *lib);

@@ -353,14 +353,11 @@ int plim_gpu_threads_per_sm(int cc)
 static const struct {
     int cc_from, cc_to, torch_from, torch_to; /* inclusive */
     plim_gpu_program of;
-    bool benchmark;
     uint64_t low, usual, high, handle; /* MiB */
     const char *doc;
 } contexts[] = {
-#define PLIM_CONTEXT(cc_from, cc_to, torch_from, torch_to, of, benchmark, low, usual, high,   \
-                     handle, doc)                                                             \
-    {cc_from, cc_to, torch_from, torch_to, PLIM_GPU_##of, benchmark, low,                     \
-     usual,   high,  handle,     doc},
+#define PLIM_CONTEXT(cc_from, cc_to, torch_from, torch_to, of, low, usual, high, handle, doc) \
+    {cc_from, cc_to, torch_from, torch_to, PLIM_GPU_##of, low, usual, high, handle, doc},
 #include "gpu/contexts.def"
 #undef PLIM_CONTEXT
 };
@@ -376,7 +373,7 @@ plim_gpu_context plim_gpu_context_of(const plim_gpu *gpu, int torch_version, pli
         const uint64_t handles = contexts[i].handle * use.threads;
         if (cc >= contexts[i].cc_from && cc <= contexts[i].cc_to &&
             torch_version >= contexts[i].torch_from && torch_version <= contexts[i].torch_to &&
-            contexts[i].of <= use.program && (use.benchmark || !contexts[i].benchmark))
+            contexts[i].of <= use.program)
             return (plim_gpu_context){.low = (contexts[i].low + handles) * mib,
                                       .usual = (contexts[i].usual + handles) * mib,
                                       .high = (contexts[i].high + handles) * mib,

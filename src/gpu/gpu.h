@@ -94,7 +94,6 @@ typedef enum plim_gpu_program {
 
 typedef struct plim_gpu_use {
     plim_gpu_program program;
-    bool benchmark; /* torch.backends.cudnn.benchmark is on */
     /* that multiply matrices, each with a handle of cuBLAS: the main thread and autograd's */
     unsigned threads;
 } plim_gpu_use;

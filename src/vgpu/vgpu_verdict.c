@@ -11,9 +11,8 @@ uint64_t plim__vgpu_capacity(const plim_gpu *gpu, int torch)
 
 plim_gpu_context plim__vgpu_context(const plim_vgpu *d, const plim_gpu *gpu)
 {
-    return plim_gpu_context_of(
-        gpu ? gpu : &d->gpu, d->world.lib.torch,
-        (plim_gpu_use){.program = PLIM_GPU_SCRIPT, .benchmark = d->inside.searched});
+    return plim_gpu_context_of(gpu ? gpu : &d->gpu, d->world.lib.torch,
+                               (plim_gpu_use){.program = PLIM_GPU_SCRIPT});
 }
 
 const char *plim__vgpu_copy(plim_arena *a, const char *z, bool *ok)

@@ -228,10 +228,7 @@ static void test_limits(void **state)
 
 /* Every measured context lies in the range given for it. */
 /* A loop of a model. */
-static plim_gpu_use use(bool benchmark, unsigned threads)
-{
-    return (plim_gpu_use){PLIM_GPU_LOOP, benchmark, threads};
-}
+static plim_gpu_use use(unsigned threads) { return (plim_gpu_use){PLIM_GPU_LOOP, threads}; }
 
 static void test_contexts(void **state)
 {
@@ -261,39 +258,32 @@ static void test_contexts(void **state)
     };
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
         plim_gpu_context c = plim_gpu_context_of(rows[i].card ? card(rows[i].card) : NULL,
-                                                 rows[i].torch, use(false, 0));
+                                                 rows[i].torch, use(0));
         CHECK(rows[i].src, c.low <= rows[i].bytes && rows[i].bytes <= c.high);
         CHECK(rows[i].src, c.low <= c.usual && c.usual <= c.high);
     }
-    plim_gpu_context any = plim_gpu_context_of(NULL, 215, use(false, 0));
+    plim_gpu_context any = plim_gpu_context_of(NULL, 215, use(0));
     CHECK("no card chosen has a range", any.low > 0 && any.high > any.low);
-    any = plim_gpu_context_of(NULL, 112, use(false, 0));
-    plim_gpu_context c = plim_gpu_context_of(card("a100"), 112, use(false, 0));
+    any = plim_gpu_context_of(NULL, 112, use(0));
+    plim_gpu_context c = plim_gpu_context_of(card("a100"), 112, use(0));
     CHECK("no card is as wide as every card", any.low <= c.low && any.high >= c.high);
-    c = plim_gpu_context_of(card("a100"), 208, use(false, 0));
+    c = plim_gpu_context_of(card("a100"), 208, use(0));
     CHECK("where more is known, the range is narrower", c.high == 580ull << 20);
-    any = plim_gpu_context_of(card("a100"), 208, use(true, 0));
-    CHECK("the search of cuDNN loads more", any.low >= c.low && any.high > c.high);
-    any = plim_gpu_context_of(card("t4"), 208, use(true, 0));
-    c = plim_gpu_context_of(card("t4"), 208, use(false, 0));
-    CHECK("where nobody measured the search, it changes nothing",
-          any.low == c.low && any.high == c.high);
-    any = plim_gpu_context_of(card("h100"), 211, use(false, 1));
+    any = plim_gpu_context_of(card("h100"), 211, use(1));
     CHECK("a handle: an inference, 684 to 692 MiB of 11 runs",
           any.low <= 684ull << 20 && any.high >= 692ull << 20 && any.handles == 64ull << 20);
-    any = plim_gpu_context_of(card("h200"), 211, use(true, 2));
+    any = plim_gpu_context_of(card("h200"), 211, use(2));
     CHECK("two: a training step, 742 to 764 MiB of 92 runs",
           any.low <= 742ull << 20 && any.high >= 764ull << 20 && any.handles == 128ull << 20);
     CHECK("the usual size is within 24 MiB of them",
           any.usual > 740ull << 20 && any.usual < 766ull << 20);
-    c = plim_gpu_context_of(card("h100"), 211, (plim_gpu_use){PLIM_GPU_SCRIPT, false, 0});
+    c = plim_gpu_context_of(card("h100"), 211, (plim_gpu_use){PLIM_GPU_SCRIPT, 0});
     CHECK("a script may call cuSOLVER and cuFFT: 798 MiB",
           c.low <= 610ull << 20 && c.high >= 798ull << 20);
-    c = plim_gpu_context_of(card("h100"), 211, (plim_gpu_use){PLIM_GPU_ANY, false, 0});
+    c = plim_gpu_context_of(card("h100"), 211, (plim_gpu_use){PLIM_GPU_ANY, 0});
     CHECK("of engines nothing was measured",
-          c.high == plim_gpu_context_of(card("t4"), 211, use(false, 0)).high);
-    CHECK("no CUDA, no number",
-          plim_gpu_context_of(card("mi300x"), 215, use(false, 0)).high == 0);
+          c.high == plim_gpu_context_of(card("t4"), 211, use(0)).high);
+    CHECK("no CUDA, no number", plim_gpu_context_of(card("mi300x"), 215, use(0)).high == 0);
 }
 
 int main(void)
