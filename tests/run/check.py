@@ -756,9 +756,14 @@ BAD = [
      "import torch, os\ntorch.ones(1, device='cuda')\npid = os.fork()\n"
      "if not pid:\n    torch.ones(1, device='cuda')\nos.waitpid(pid, 0)\n", 0,
      "in forked subprocess"),
-    ("a loader worker that uses the card",
+    ("a forked child of one that only asked for cards",
+     "import torch, os\ntorch.cuda.is_available()\npid = os.fork()\n"
+     "if not pid:\n    torch.ones(1, device='cuda')\nos.waitpid(pid, 0)\n", 0,
+     "in forked subprocess"),
+    ("a loader worker that uses the card as its parent does",
      "import torch\nfrom torch.utils.data import DataLoader\n"
-     "class D(list):\n    def __getitem__(self, i):\n        return torch.ones(1, device='cuda')\n"
+     "class D(list):\n    def __getitem__(self, i):\n        return torch.ones(1, device='cuda').shape\n"
+     "torch.ones(1, device='cuda')\n"
      "list(DataLoader(D([1, 2]), num_workers=1))\n", 1, "Cannot re-initialize CUDA in forked"),
     ("the card's memory, read", "import torch, ctypes\n"
      "ctypes.string_at(torch.ones(9, device='cuda').data_ptr(), 4)\n", 139,
@@ -793,6 +798,22 @@ GOOD = [
     ("loader workers", "import torch\nfrom torch.utils.data import DataLoader\n"
      "d = DataLoader(torch.randn(8, 4), 2, num_workers=2, pin_memory=True)\n"
      "n = sum(x.cuda().shape[0] for x in d)\nassert n == 8\n", ""),
+    ("a forked child whose parent has not used the card",
+     "import torch, os\nassert not torch.cuda.is_initialized()\npid = os.fork()\n"
+     "if not pid:\n    x = torch.ones(9 << 20, device='cuda')\n    assert torch.cuda.is_initialized()\n"
+     "    del x\n    os._exit(0)\n"
+     "assert not os.waitpid(pid, 0)[1] and not torch.cuda.is_initialized()\n",
+     "script.py:5  36.00 MiB"),
+    ("such children and their parent",
+     "import torch, multiprocessing\n"
+     "def use(n):\n    return torch.ones(n << 20, device='cuda').numel()\n"
+     "with multiprocessing.get_context('fork').Pool(2) as pool:\n"
+     "    assert sum(pool.map(use, [3, 5])) == 8 << 20\n    pool.close()\n    pool.join()\nuse(7)\n",
+     "script.py:3  28.00 MiB"),
+    ("loader workers that use the card before their parent does",
+     "import torch\nfrom torch.utils.data import DataLoader\n"
+     "class D(list):\n    def __getitem__(self, i):\n        return torch.ones(1, device='cuda').shape\n"
+     "assert len(list(DataLoader(D([1, 2]), num_workers=1, collate_fn=list))) == 2\n", "script.py:5"),
     ("workers that are processes of their own",
      "import torch\nfrom torch.utils.data import DataLoader\n"
      "if __name__ == '__main__':\n"

@@ -85,10 +85,13 @@ static void card_open(void)
                           .l2 = told.l2};
     snprintf(c->name, sizeof c->name, "%s", told.name);
     plim_vgpu_close(d);
-    c->binary = best_binary(getenv("PLIMSOLL_STUB_ARCHS"), c->cc);
-    if (!c->binary)
-        c->binary = c->cc;
     device.present = true;
+}
+
+int plim_stub_binary(const plim_stub_card *c)
+{
+    int arch = best_binary(getenv("PLIMSOLL_STUB_ARCHS"), c->cc);
+    return arch ? arch : c->cc;
 }
 
 const plim_stub_card *plim_stub_card_get(void)

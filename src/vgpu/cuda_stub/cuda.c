@@ -544,7 +544,7 @@ CUDA(cuFuncGetAttribute, int *value, int what, void *f)
     enum { MAX_THREADS, PTX = 5, BINARY = 6 };
     (void)f;
     *value = what == MAX_THREADS             ? 1024
-             : what == PTX || what == BINARY ? plim_stub_card_get()->binary
+             : what == PTX || what == BINARY ? plim_stub_binary(plim_stub_card_get())
                                              : 0;
     return OK;
 }

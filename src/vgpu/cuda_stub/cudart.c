@@ -647,11 +647,12 @@ CUDART(cudaFuncGetAttributes, char *out, const void *f)
     (void)f;
     if (!plim_stub_card_get())
         return keep_error(NO_DEVICE);
+    int binary = plim_stub_binary(plim_stub_card_get());
     memset(out, 0, BYTES);
     memcpy(out + MAX_THREADS, &threads, sizeof threads);
     memcpy(out + REGISTERS, &registers, sizeof registers);
-    memcpy(out + PTX, &plim_stub_card_get()->binary, sizeof(int));
-    memcpy(out + BINARY, &plim_stub_card_get()->binary, sizeof(int));
+    memcpy(out + PTX, &binary, sizeof binary);
+    memcpy(out + BINARY, &binary, sizeof binary);
     return OK;
 }
 

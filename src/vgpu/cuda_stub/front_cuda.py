@@ -106,9 +106,12 @@ class Log:
     def __init__(self, device, torch_c, lines):
         self.device, self.c, self.lines = device, torch_c, lines
         self.pid, self.rows, self.at, self.before = os.getpid(), [], 0, 0
+        self.begun = False  # the card is used
 
     def place(self):
         """How many requests and releases there were."""
+        if not self.begun:
+            return 0
         stats = self.c._cuda_memoryStats(0)["allocation"]["all"]
         self.at = max(self.at, self.before + stats["allocated"] + stats["freed"])
         return self.at
@@ -231,21 +234,34 @@ class Cuda:
         number = torch._C._cudnn.getCompileVersion()
         os.environ["PLIMSOLL_STUB_CUDNN_VERSION"] = str(
             number[0] * 10000 + number[1] * 100 + number[2])
-        os.environ["PLIMSOLL_STUB_ARCHS"] = ",".join(
-            name.partition("_")[2] for name in torch._C._cuda_getArchFlags().split()
-            if name.startswith("sm_"))
-        torch.cuda._lazy_init()
-        torch.cuda.memory._record_memory_history(max_entries=sys.maxsize, stacks="python")
-        # The script may ask for a history too: it has this one.
-        torch.cuda.memory._record_memory_history = lambda *args, **kwargs: None
         self.torch = torch
         self.log = Log(self.device, torch._C, self.lines)
+        self.begin_later(torch)
         self.follow_allocator(torch._C)
         self.story = Story(self)
         self.story.follow(torch)
         checks_hold(torch)
         patches.no_nccl()
-        Ending(self.story, Closed()).watch(self.run["limit"])
+        self.ending = Ending(self.story, Closed())
+        self.ending.watch(self.run["limit"])
+
+    def begin_later(self, torch):
+        """The allocator's history begins when the script first uses the card, as its context does."""
+        begin, record = torch._C._cuda_init, torch.cuda.memory._record_memory_history
+
+        def begin_now():
+            os.environ["PLIMSOLL_STUB_ARCHS"] = ",".join(
+                name.partition("_")[2] for name in torch._C._cuda_getArchFlags().split()
+                if name.startswith("sm_"))  # to ask counts as use
+            begin()  # refuses where the card was used before a fork
+            if os.getpid() != self.log.pid:
+                self.ending.begin_anew()
+            if not self.log.begun:
+                record(max_entries=sys.maxsize, stacks="python")
+                self.log.begun = True
+        torch._C._cuda_init = begin_now
+        # The script may ask for a history too: it has this one.
+        torch.cuda.memory._record_memory_history = lambda *args, **kwargs: None
 
     def follow_allocator(self, c):
         """What is asked of the allocator besides memory."""
@@ -293,11 +309,13 @@ class Story(story.Story):
 
     def write_report(self):
         cuda, log = self.cuda, self.device
-        theirs = cuda.torch._C._cuda_memoryStats(0)
-        trace = cuda.torch.cuda.memory._snapshot()["device_traces"][0]
-        replay = Replay(cuda.device, cuda.lines)
+        trace, replay = [], Replay(cuda.device, cuda.lines)
+        if log.begun:
+            theirs = cuda.torch._C._cuda_memoryStats(0)
+            trace = cuda.torch.cuda.memory._snapshot()["device_traces"][0]
         replay.run(trace, log.rows)
-        self.compare(theirs, replay)
+        if log.begun:
+            self.compare(theirs, replay)
         self.device = cuda.device
         super().write_report()
 

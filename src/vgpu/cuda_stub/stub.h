@@ -30,7 +30,6 @@ typedef struct plim_stub_card {
     int sms, threads_per_sm, blocks_per_sm;
     int shared_per_sm, shared_per_block; /* bytes; per block: the most it can opt in to */
     int l2;
-    int binary; /* the architecture of the kernels that would be loaded, as cc */
     uint64_t total, context;
 } plim_stub_card;
 
@@ -39,6 +38,10 @@ PLIM_STUB_API const plim_stub_card *plim_stub_card_get(void);
 
 /* By the number that both cudaDevAttr* and CU_DEVICE_ATTRIBUTE_* give it. */
 PLIM_STUB_API int plim_stub_attribute(const plim_stub_card *c, int number);
+
+/* The architecture of the kernels that would be loaded, as cc: of those that
+ * PLIMSOLL_STUB_ARCHS names by now. */
+PLIM_STUB_API int plim_stub_binary(const plim_stub_card *c);
 
 /* How many blocks of so many threads and so much shared memory an SM holds.
  * Registers are not known: an upper bound. */

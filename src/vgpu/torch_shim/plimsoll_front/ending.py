@@ -59,15 +59,27 @@ class Ending:
 
     def watch(self, seconds):
         """`seconds`: those of --limit; 0: no limit."""
+        self.seconds = seconds
         self.watch_errors()
         self.watch_signals()
         self.watch_exit()
         self.story.run["lifeline"].end = self.end_now
         atexit.register(self.at_exit)
-        if seconds:
-            self.timer = threading.Timer(seconds, self.limit, [seconds])
+        self.watch_time()
+
+    def watch_time(self):
+        if self.seconds:
+            self.timer = threading.Timer(self.seconds, self.limit, [self.seconds])
             self.timer.daemon = True
             self.timer.start()
+
+    def begin_anew(self):
+        """In a fork that is the first of its line to use the card: from here on it is a process with a report of its own."""
+        story = self.story
+        story.device.pid, story.main, story.finishing = os.getpid(), threading.get_ident(), threading.RLock()
+        story.run["command"].whole = False
+        story.run["lifeline"].hold()
+        self.watch_time()
 
     def at_exit(self):
         if os.getpid() != self.story.device.pid:

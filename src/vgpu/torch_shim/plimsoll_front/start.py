@@ -64,7 +64,7 @@ class Run:
         self.device.seen = self.shim.plimsoll_shim_device_count
 
     def before_cuda(self, spec):
-        give_torch_c(self.device, self.shim)
+        self.pretend = give_torch_c(self.device, self.shim)
         sys.modules["torch._C"]._nvtx = Nvtx()
         load_nvml(self.run, self.device)
 
@@ -72,7 +72,7 @@ class Run:
         torch.version.cuda = CUDA_VERSION
         torch.cuda._queued_calls.clear()  # checks that count the cards: the script is to be first
         torch.cuda._lazy_init()
-        torch.cuda._initialized = False  # as far as scripts and libraries can tell, until they use it
+        torch.cuda._initialized = self.pretend.used = False  # as far as scripts and libraries can tell, until they use it
         warnings.filterwarnings("ignore", message=".*pin_memory.*")
         self.story = Story(self.run, self.device, self.shim)
         self.story.before_report.append(self.shim.plimsoll_shim_tell_guesses)
@@ -87,7 +87,13 @@ class Run:
         storage.clone = patches.storage_clone(torch, storage.clone)
         storage.cuda = patches.storage_cuda
         threading.Thread.start = patches.thread_start(self.shim, threading.Thread.start)
-        Ending(self.story, self.shim).watch(self.run["limit"])
+        ending = Ending(self.story, self.shim)
+        ending.watch(self.run["limit"])
+
+        def begin_anew():
+            self.shim.plimsoll_shim_begin_anew()
+            ending.begin_anew()
+        self.pretend.begin_anew = begin_anew
 
 
 class Loader:

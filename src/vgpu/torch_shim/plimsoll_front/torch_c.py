@@ -125,9 +125,14 @@ class Pretend:
         self.alloc_conf = self.cards[0].alloc_conf
         self.max_split_size = max_split_size(self.alloc_conf)  # stays what it was at start
         self.recording, self.skipped, self.metadata = False, (), ""
+        self.used = False  # by the script, so that a fork cannot
+        self.begin_anew = None  # set by start.py
 
     def _cuda_init(self):
         import torch
+        if os.getpid() != self.device.pid:
+            self.begin_anew()
+        self.used = True
         cuda = torch.cuda
         if not cuda.default_generators:  # asked again when the script begins to use the card
             cuda.default_generators = tuple(torch.Generator(f"cuda:{i}")
@@ -136,13 +141,14 @@ class Pretend:
         cuda._get_device_properties = lambda index: Properties(self.cards[index].card)
 
     def _cuda_getDeviceCount(self):
+        self.used = True  # to PyTorch this counts as use
         return self.shim.plimsoll_shim_device_count()
 
     def _cuda_getDevice(self):
         return self.shim.plimsoll_shim_device()
 
     def _cuda_setDevice(self, index):
-        count = self._cuda_getDeviceCount()
+        count = self.shim.plimsoll_shim_device_count()
         if index >= count:
             there = "is one pretend GPU, cuda:0" if count == 1 else f"are {count} pretend GPUs"
             raise RuntimeError(f"CUDA error: invalid device ordinal: there {there}, and the "
@@ -274,7 +280,7 @@ class Pretend:
         return 12080
 
     def _cuda_isInBadFork(self):
-        return os.getpid() != self.device.pid
+        return self.used and os.getpid() != self.device.pid
 
     def _cuda_isCurrentStreamCapturing(self):
         return False
@@ -347,3 +353,4 @@ def give_torch_c(device, shim):
     torch_c._cudnn = Cudnn
     torch_c._has_cuda = torch_c._has_cudnn = True
     give_comm(device, shim, torch_c)
+    return pretend

@@ -49,6 +49,13 @@ static void take_ops()
 
 extern "C" {
 
+// The cards are this process's: the first, or a fork of one that has not used them.
+__attribute__((visibility("default"))) void plimsoll_shim_begin_anew()
+{
+    g.pid = getpid();
+    g.main_thread = at::RecordFunction::currentThreadId();
+}
+
 // `skip`: path prefixes that are not the user's, one a line.  `packages`: installed ones are.
 __attribute__((visibility("default"))) void plimsoll_shim_open(
     plim_vgpu *const *cards, int n, int torch, double scalar, double mask_fraction,
@@ -58,8 +65,7 @@ __attribute__((visibility("default"))) void plimsoll_shim_open(
     plim_vgpu_card_get(cards[0], &card); // the others are of the same kind
     std::copy(cards, cards + n, g.cards);
     g.machine = n;
-    g.pid = getpid();
-    g.main_thread = at::RecordFunction::currentThreadId();
+    plimsoll_shim_begin_anew();
     g.torch = torch;
     g.cc = card.cc;
     g.sms = card.sms;
