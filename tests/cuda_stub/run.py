@@ -119,6 +119,40 @@ if hasattr(torch.cuda, "MemPool"):
 print("reserved", *seen)
 """
 
+# A forked process may use the card if its parent has not; a compiled model runs.
+FORK = """
+import multiprocessing
+import torch
+
+def use(n):
+    try:
+        return torch.ones(n << 20, device="cuda").numel() >> 20
+    except RuntimeError as e:
+        return str(e)
+
+def ask(n):
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        answer = pool.apply(use, [n])
+        pool.close()
+        pool.join()
+    return answer
+
+assert not torch.cuda.is_initialized()
+assert ask(3) == 3 and not torch.cuda.is_initialized() and use(5) == 5
+print("then", ask(3))
+"""
+
+COMPILED = """
+import torch
+torch.set_grad_enabled(False)
+net = torch.compile(torch.nn.Sequential(*[torch.nn.GELU() for _ in range(3)]))
+x = torch.ones(4 << 20, device="cuda")
+net(x)
+torch.cuda.reset_peak_memory_stats()
+net(x)
+print("peak", torch.cuda.max_memory_allocated() >> 20)  # each by itself: 48
+"""
+
 ERROR = """
 import torch
 x = torch.ones(3, device="cuda")
@@ -189,6 +223,12 @@ def main(program):
         indices = str(EXAMPLES.parent / "tests" / "run" / "indices.py")
         done = run(program, "--gpu", "a100-40g", script=indices)
         bad += check("indexing by several tensors", done.stdout.startswith("fine") and AGREES in done.stdout, done)
+        done = run(program, "--gpu", "rtx4090", script=script_of(folder, "fork.py", FORK))
+        good = done.returncode == 0 and "then Cannot re-initialize CUDA in forked" in done.stdout
+        bad += check("forked processes, before and after", good and "fork.py:7  12.00 MiB" in done.stdout, done)
+        done = run(program, "--gpu", "rtx4090", script=script_of(folder, "compiled.py", COMPILED))
+        good = done.returncode == 0 and AGREES in done.stdout and "peak 32" in done.stdout and not "UserWarning" in done.stderr
+        bad += check("torch.compile", good, done)
         done = run(program, "--gpu", "rtx4090", script=script_of(folder, "error.py", ERROR))
         bad += check("a script that raises", done.returncode == 1 and "KeyError: 'mine'" in done.stderr, done)
     return 1 if bad else 0

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import sysconfig
+import warnings
 
 from plimsoll_front import HERE, patches, story
 from plimsoll_front.abi import Category, Vgpu
@@ -53,6 +54,7 @@ def load_stubs(run, root):
         if not os.path.exists(path):
             fail(f"CUDA {cuda_major(root)} is not supported: there is no stub library '{path}'")
         ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+    os.environ["TRITON_LIBCUDA_PATH"] = folder  # where Triton's launchers are linked from
     return ctypes.CDLL(os.path.join(folder, "libplimsoll_stub.so"))
 
 
@@ -242,6 +244,7 @@ class Cuda:
         self.story.follow(torch)
         checks_hold(torch)
         patches.no_nccl()
+        warnings.filterwarnings("ignore", message=".*global hooks on modules.*")  # ours, which compiled code does not see
         self.ending = Ending(self.story, Closed())
         self.ending.watch(self.run["limit"])
 

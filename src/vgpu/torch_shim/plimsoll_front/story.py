@@ -31,6 +31,16 @@ def stored(tensor):
     return [part for name in names for part in stored(getattr(tensor, name))]
 
 
+def unless_compiling(torch, hook):
+    """What torch.compile traces has no hooks: they would break the graph."""
+    compiling = torch.compiler.is_compiling
+
+    def run(*args):
+        if not compiling():
+            hook(*args)
+    return run
+
+
 class Story:
     """Follows the training step, and names tensors for what they are."""
 
@@ -276,16 +286,16 @@ class Story:
         self.torch = torch
         module = importlib.import_module("torch.nn.modules.module")
         optim = importlib.import_module("torch.optim.optimizer")
-        module.register_module_forward_pre_hook(self.enter_module)
-        module.register_module_forward_hook(self.leave_module, always_call=True)
+        module.register_module_forward_pre_hook(unless_compiling(torch, self.enter_module))
+        module.register_module_forward_hook(unless_compiling(torch, self.leave_module), always_call=True)
         torch.nn.Module._apply = self.apply(torch.nn.Module._apply)
         torch.nn.Module.zero_grad = self.zero_grad(torch.nn.Module.zero_grad)
         torch.optim.Optimizer.zero_grad = self.zero_grad(torch.optim.Optimizer.zero_grad)
         torch.Tensor.backward = self.backward(torch.Tensor.backward)
         torch.autograd.backward = self.backward(torch.autograd.backward)
         torch.autograd.grad = self.backward(torch.autograd.grad)
-        optim.register_optimizer_step_pre_hook(self.before_step)
-        optim.register_optimizer_step_post_hook(self.after_step)
+        optim.register_optimizer_step_pre_hook(unless_compiling(torch, self.before_step))
+        optim.register_optimizer_step_post_hook(unless_compiling(torch, self.after_step))
 
     # -- the end
 
