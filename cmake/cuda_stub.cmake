@@ -41,7 +41,7 @@ function(plim_cuda_stub stub soname unsupported)
     string(REGEX REPLACE ".*\\.so\\." "" number ${soname})
     add_library(${target} SHARED ${stub_dir}/${stub}.c
                 ${CMAKE_BINARY_DIR}/cuda_stub/${soname}.c)
-    target_include_directories(${target} PRIVATE ${stub_dir})
+    target_include_directories(${target} PRIVATE include ${stub_dir})
     target_compile_definitions(${target} PRIVATE PLIM_STUB_MAJOR=${number})
     target_link_libraries(${target} PRIVATE plim_strict plimsoll_stub ${CMAKE_DL_LIBS} Threads::Threads)
     target_link_options(${target} PRIVATE -Wl,-soname,${soname}

@@ -251,6 +251,23 @@ PLIM_API plim_status plim_vgpu_kernel(plim_vgpu *d, const char *name,
                                       const plim_vgpu_kernel_call *call, plim_vgpu_result *out,
                                       uint32_t max, uint32_t *n_out, bool *oom, plim_err *err);
 
+/* One pass of a convolution y = w * x, as cuDNN is asked for it. */
+typedef enum plim_vgpu_conv_pass {
+    PLIM_VGPU_CONV_FORWARD = 0,
+    PLIM_VGPU_CONV_GRAD_INPUT = 1,
+    PLIM_VGPU_CONV_GRAD_WEIGHT = 2
+} plim_vgpu_conv_pass;
+
+typedef struct plim_vgpu_conv {
+    plim_vgpu_conv_pass pass;
+    plim_vgpu_tensor x, w, y; /* w[1] is of one group */
+    bool benchmark, no_tf32;  /* as in plim_vgpu_kernel_call */
+} plim_vgpu_conv;
+
+/* The workspace that cuDNN takes for it, in bytes, as the kernels above take it: an estimate.
+ * 0: none, or not a convolution. */
+PLIM_API uint64_t plim_vgpu_conv_workspace(const plim_vgpu *d, const plim_vgpu_conv *conv);
+
 /* The kernels of scaled_dot_product_attention. */
 typedef enum plim_vgpu_sdpa {
     PLIM_VGPU_SDPA_MATH = 0,

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "op/cudnn.h"
 #include "op/kernel.h"
 #include "op/rules.h"
 
@@ -259,6 +260,27 @@ const char *plim_vgpu_kernel_name(uint32_t i, bool *makes)
     const plim_kernel *k = plim_kernel_at(i);
     *makes = k && k->outputs;
     return k ? k->name : NULL;
+}
+
+/* ---- convolution ------------------------------------------------------------- */
+
+_Static_assert((int)PLIM_VGPU_CONV_FORWARD == (int)PLIM_CUDNN_FORWARD &&
+                   (int)PLIM_VGPU_CONV_GRAD_INPUT == (int)PLIM_CUDNN_GRAD_INPUT &&
+                   (int)PLIM_VGPU_CONV_GRAD_WEIGHT == (int)PLIM_CUDNN_GRAD_WEIGHT,
+               "the public numbers are the rules' own");
+
+uint64_t plim_vgpu_conv_workspace(const plim_vgpu *d, const plim_vgpu_conv *conv)
+{
+    plim_cudnn_conv c = {.pass = (plim_cudnn_pass)conv->pass};
+    plim_world world = d->world;
+    world.lib.benchmark = conv->benchmark;
+    world.lib.no_tf32 = conv->no_tf32;
+    if (!world.lib.workspace || !read_tensor(&conv->x, &c.x) || !read_tensor(&conv->w, &c.w) ||
+        !read_tensor(&conv->y, &c.y) || c.x.rank < 3)
+        return 0;
+    c.channels_last = plim_suggests_channels_last(&c.x);
+    const plim_cudnn_bytes n = plim_cudnn_workspace(&world, &c);
+    return d->bound == PLIM_BOUND_LOW ? n.low : d->bound == PLIM_BOUND_HIGH ? n.high : n.usual;
 }
 
 /* ---- attention ---------------------------------------------------------------- */

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plimsoll_vgpu.h"
-
 /* As in vgpu.c: above what user space gets, below the byte that arm64 ignores. */
 #define ADDR_FIRST (1ull << 53)
 #define ADDR_END (1ull << 55)
@@ -19,6 +17,7 @@ static struct {
     pthread_once_t once;
     bool present;
     plim_stub_card card;
+    plim_vgpu *rules; /* what it knows of the card; nothing is allocated on it */
 
     plim_stub_range *ranges; /* by begin */
     size_t n, cap;
@@ -29,6 +28,7 @@ static struct {
 
     atomic_uintptr_t handle;
     _Atomic(void (*)(uint64_t)) read;
+    _Atomic(unsigned (*)(void)) flags;
     _Atomic(plim_stub_memory) memory;
     unsigned cards; /* that it knows */
 } device = {.lock = PTHREAD_MUTEX_INITIALIZER,
@@ -56,7 +56,10 @@ static void card_open(void)
 {
     const char *gpu = getenv("PLIMSOLL_RUN_GPU");
     uint64_t vram = (uint64_t)plim_stub_setting("PLIMSOLL_RUN_VRAM", 0);
-    plim_vgpu_options o = {.gpu = gpu && *gpu ? gpu : NULL, .vram = vram};
+    plim_vgpu_options o = {.gpu = gpu && *gpu ? gpu : NULL,
+                           .vram = vram,
+                           .torch = getenv("PLIMSOLL_STUB_TORCH"),
+                           .workspace = getenv("PLIMSOLL_RUN_WORKSPACE")};
     plim_vgpu *d = NULL;
     plim_err err = PLIM_ERR_INIT;
     plim_vgpu_card told;
@@ -84,7 +87,7 @@ static void card_open(void)
                           .shared_per_block = told.shared_per_block,
                           .l2 = told.l2};
     snprintf(c->name, sizeof c->name, "%s", told.name);
-    plim_vgpu_close(d);
+    device.rules = d;
     device.present = true;
 }
 
@@ -98,6 +101,18 @@ const plim_stub_card *plim_stub_card_get(void)
 {
     pthread_once(&device.once, card_open);
     return device.present ? &device.card : NULL;
+}
+
+void plim_stub_on_convolution(unsigned (*flags)(void)) { atomic_store(&device.flags, flags); }
+
+uint64_t plim_stub_convolution(const plim_vgpu_conv *conv)
+{
+    unsigned (*ask)(void) = atomic_load(&device.flags);
+    unsigned flags = ask ? ask() : 0;
+    plim_vgpu_conv c = *conv;
+    c.benchmark = flags & PLIM_STUB_BENCHMARK;
+    c.no_tf32 = flags & PLIM_STUB_NO_TF32;
+    return plim_stub_card_get() ? plim_vgpu_conv_workspace(device.rules, &c) : 0;
 }
 
 /* An attribute is the same everywhere, or lies in the card. */

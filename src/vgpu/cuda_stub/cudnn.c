@@ -1,6 +1,6 @@
-/* cudnn.c -- libcudnn.so: descriptors remember what they are told, plans are always
- * found, and how much memory one takes is a setting: cuDNN's own choice is not
- * documented. */
+/* cudnn.c -- libcudnn.so: descriptors remember what they are told, and plans are always
+ * found.  How much memory one takes cuDNN does not document: of a convolution it is what the
+ * rules of a CPU build's kernels say, of others a setting. */
 #include "stub.h"
 
 #include <stdlib.h>
@@ -66,10 +66,35 @@ typedef struct attribute {
 } attribute;
 
 typedef struct descriptor {
+    int type;
+    atomic_int refs; /* owners: its creator and each attribute that it is */
     attribute *first;
 } descriptor;
 
-enum { TYPE_DESCRIPTOR = 15 };
+/* src: cudnn_graph.h of cuDNN 9: cudnnBackendAttributeName_t, -DescriptorType_t, -AttributeType_t */
+enum {
+    TYPE_DESCRIPTOR = 15,
+    OP_FORWARD = 10,
+    OP_GRAD_WEIGHT = 11,
+    OP_GRAD_INPUT = 12,
+    HEURISTIC_GRAPH = 201,
+    HEURISTIC_RESULTS = 202,
+    CONFIG_ENGINE = 300,
+    CONFIG_WORKSPACE = 303,
+    CONFIG_SHARED_MEMORY = 304,
+    PLAN_CONFIG = 401,
+    PLAN_WORKSPACE = 402,
+    FORWARD_W = 703, /* then x, y */
+    GRAD_INPUT_W = 709,
+    GRAD_WEIGHT_W = 715,
+    GRAPH_OPS = 801,
+    GRAPH_ENGINES = 802,
+    TENSOR_TYPE = 901,
+    TENSOR_DIMS = 902,
+    TENSOR_STRIDES = 903,
+    ENGINE_GRAPH = 1300,
+    ENGINE_INDEX = 1301
+};
 
 static size_t size_of(int type)
 {
@@ -90,13 +115,38 @@ static attribute *find_attribute(const descriptor *d, int name)
     return a;
 }
 
+static descriptor *descriptor_at(const attribute *a, int64_t i)
+{
+    descriptor *d;
+    memcpy(&d, a->bytes + (size_t)i * sizeof d, sizeof d);
+    return d;
+}
+
+static void release_descriptor(descriptor *d);
+
+static void free_attribute(attribute *a)
+{
+    for (int64_t i = 0; a && a->type == TYPE_DESCRIPTOR && i < a->n; i++)
+        release_descriptor(descriptor_at(a, i));
+    free(a);
+}
+
 static void clear_attributes(descriptor *d)
 {
     for (attribute *a = d->first, *next; a; a = next) {
         next = a->next;
-        free(a);
+        free_attribute(a);
     }
     d->first = NULL;
+}
+
+/* What a program has destroyed lives on in what it has made of it, as with cuDNN. */
+static void release_descriptor(descriptor *d)
+{
+    if (!d || atomic_fetch_sub(&d->refs, 1) > 1)
+        return;
+    clear_attributes(d);
+    free(d);
 }
 
 static int put_attribute(descriptor *d, int name, int type, int64_t n, const void *bytes)
@@ -111,8 +161,11 @@ static int put_attribute(descriptor *d, int name, int type, int64_t n, const voi
     *a = (attribute){.next = old ? old->next : NULL, .name = name, .type = type, .n = n};
     if (size)
         memcpy(a->bytes, bytes, size);
+    for (int64_t i = 0; type == TYPE_DESCRIPTOR && i < n; i++)
+        if (descriptor_at(a, i))
+            atomic_fetch_add(&descriptor_at(a, i)->refs, 1);
     *at = a;
-    free(old);
+    free_attribute(old);
     return OK;
 }
 
@@ -127,16 +180,17 @@ static int copy_attributes(descriptor *to, const descriptor *from)
 
 CUDNN(cudnnBackendCreateDescriptor, int type, descriptor **out)
 {
-    (void)type;
     *out = calloc(1, sizeof **out);
+    if (*out) {
+        (*out)->type = type;
+        atomic_init(&(*out)->refs, 1);
+    }
     return *out ? OK : ALLOC_FAILED;
 }
 
 CUDNN(cudnnBackendDestroyDescriptor, descriptor *d)
 {
-    if (d)
-        clear_attributes(d);
-    free(d);
+    release_descriptor(d);
     return OK;
 }
 
@@ -146,29 +200,80 @@ CUDNN(cudnnBackendSetAttribute, descriptor *d, int name, int type, int64_t n,
     return d && n >= 0 ? put_attribute(d, name, type, n, bytes) : BAD_PARAM;
 }
 
+/* The one descriptor that is this attribute; NULL: nobody set it. */
+static descriptor *find_descriptor(const descriptor *d, int name)
+{
+    const attribute *a = d ? find_attribute(d, name) : NULL;
+    return a && a->type == TYPE_DESCRIPTOR && a->n ? descriptor_at(a, 0) : NULL;
+}
+
+static bool read_tensor(const descriptor *d, plim_vgpu_tensor *out)
+{
+    enum { HALF = 2, BFLOAT16 = 9 };
+    static const int dtypes[] = {
+        [0] = PLIM_F32, [1] = PLIM_F64, [HALF] = PLIM_F16, [BFLOAT16] = PLIM_BF16};
+    const attribute *type = d ? find_attribute(d, TENSOR_TYPE) : NULL;
+    const attribute *dims = d ? find_attribute(d, TENSOR_DIMS) : NULL;
+    const attribute *strides = d ? find_attribute(d, TENSOR_STRIDES) : NULL;
+    int number;
+    if (!type || !dims || !strides || dims->n > 8 || strides->n != dims->n)
+        return false;
+    memcpy(&number, type->bytes, sizeof number);
+    if (number < 0 || number > BFLOAT16 || (number > HALF && number < BFLOAT16))
+        return false;
+    out->dtype = dtypes[number];
+    out->rank = (int)dims->n;
+    memcpy(out->dim, dims->bytes, (size_t)dims->n * sizeof *out->dim);
+    memcpy(out->stride, strides->bytes, (size_t)dims->n * sizeof *out->stride);
+    return true;
+}
+
+static bool read_convolution(const descriptor *op, plim_vgpu_conv *out)
+{
+    static const struct {
+        int type, w;
+        plim_vgpu_conv_pass pass;
+    } passes[] = {{OP_FORWARD, FORWARD_W, PLIM_VGPU_CONV_FORWARD},
+                  {OP_GRAD_INPUT, GRAD_INPUT_W, PLIM_VGPU_CONV_GRAD_INPUT},
+                  {OP_GRAD_WEIGHT, GRAD_WEIGHT_W, PLIM_VGPU_CONV_GRAD_WEIGHT}};
+    for (size_t i = 0; op && i < sizeof passes / sizeof passes[0]; i++)
+        if (passes[i].type == op->type) {
+            out->pass = passes[i].pass;
+            return read_tensor(find_descriptor(op, passes[i].w), &out->w) &&
+                   read_tensor(find_descriptor(op, passes[i].w + 1), &out->x) &&
+                   read_tensor(find_descriptor(op, passes[i].w + 2), &out->y);
+        }
+    return false;
+}
+
+/* A plan's configuration is a heuristic's, which has its graph, or of an engine of one. */
+static size_t plan_workspace(const descriptor *plan)
+{
+    const descriptor *config = find_descriptor(plan, PLAN_CONFIG);
+    const descriptor *graph = find_descriptor(config, HEURISTIC_GRAPH);
+    plim_vgpu_conv conv = {.pass = PLIM_VGPU_CONV_FORWARD};
+    if (!graph)
+        graph = find_descriptor(find_descriptor(config, CONFIG_ENGINE), ENGINE_GRAPH);
+    if (getenv("PLIMSOLL_STUB_CUDNN_WORKSPACE") ||
+        !read_convolution(find_descriptor(graph, GRAPH_OPS), &conv))
+        return workspace_bytes();
+    return (size_t)plim_stub_convolution(&conv);
+}
+
 /* What nobody set and is asked for: each heuristic finds one engine, the first of
  * one.  Everything else is an empty list. */
-static int64_t default_attribute(int name, int64_t *value)
+static int64_t default_attribute(const descriptor *d, int name, int64_t *value)
 {
-    enum {
-        HEURISTIC_RESULTS = 202,
-        CONFIG_ENGINE = 300,
-        CONFIG_WORKSPACE = 303,
-        CONFIG_SHARED_MEMORY = 304,
-        PLAN_WORKSPACE = 402,
-        ENGINE_COUNT = 802,
-        ENGINE_INDEX = 1301
-    };
     const struct {
         int name;
         int64_t value;
     } answers[] = {{HEURISTIC_RESULTS, 0},    {CONFIG_ENGINE, 0},
                    {CONFIG_SHARED_MEMORY, 0}, {CONFIG_WORKSPACE, (int64_t)workspace_bytes()},
-                   {ENGINE_COUNT, 1},         {PLAN_WORKSPACE, (int64_t)workspace_bytes()},
+                   {GRAPH_ENGINES, 1},        {PLAN_WORKSPACE, 0},
                    {ENGINE_INDEX, 0}};
     for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++)
         if (answers[i].name == name) {
-            *value = answers[i].value;
+            *value = name == PLAN_WORKSPACE ? (int64_t)plan_workspace(d) : answers[i].value;
             return 1;
         }
     return 0;
@@ -179,11 +284,13 @@ CUDNN(cudnnBackendGetAttribute, const descriptor *d, int name, int type, int64_t
 {
     int64_t value, there;
     const attribute *a = find_attribute(d, name);
-    there = a ? a->n : default_attribute(name, &value);
+    there = a ? a->n : default_attribute(d, name, &value);
     if (n)
         *n = there;
     if (!out || asked < 1 || there < 1)
         return OK;
+    if (type == TYPE_DESCRIPTOR && name == HEURISTIC_RESULTS && !a)
+        return copy_attributes(*(descriptor **)out, d); /* found for its graph */
     if (type == TYPE_DESCRIPTOR) { /* the caller's own descriptors are filled */
         int code = OK;
         for (int64_t i = 0; a && i < there && i < asked && !code; i++)

@@ -23,7 +23,8 @@ from plimsoll_front.ending import Ending
 
 STUBS = ("libcuda.so.1", "libcudart.so.{}", "libcublasLt.so.{}", "libcublas.so.{}",
          "libcudnn.so.9", "libnvidia-ml.so.1")
-READ = ctypes.CFUNCTYPE(None, ctypes.c_uint64)
+READ, FLAGS = ctypes.CFUNCTYPE(None, ctypes.c_uint64), ctypes.CFUNCTYPE(ctypes.c_uint)
+BENCHMARK, NO_TF32 = 1, 2  # PLIM_STUB_BENCHMARK and so on
 DEFAULT = 0, 0  # the pool that is not private
 
 
@@ -297,6 +298,18 @@ class Cuda:
         self.read = READ(read)  # kept: C holds it
         stub.plim_stub_on_read(self.read)
 
+    def tell_settings(self, stub):
+        """What cuDNN's choice depends on besides the convolution."""
+        def flags():
+            cudnn = self.torch.backends.cudnn
+            try:
+                tf32 = cudnn.allow_tf32
+            except RuntimeError:  # set in two ways that contradict each other
+                tf32 = True
+            return cudnn.benchmark * BENCHMARK | (not tf32) * NO_TF32
+        self.flags = FLAGS(flags)
+        stub.plim_stub_on_convolution(self.flags)
+
     story = None
 
 
@@ -348,8 +361,10 @@ def start(run, spec, version):
         os.environ["PYTORCH_ALLOC_CONF"] = run.run["alloc_conf"]
     if run.run["workspace"] == "off":
         os.environ.update(CUBLAS_WORKSPACE_CONFIG=":0:0", CUBLASLT_WORKSPACE_SIZE="0")
+    os.environ["PLIMSOLL_STUB_TORCH"] = version
     stub = load_stubs(run.run, root)
     cuda = Cuda(run.run, version, root)
     cuda.watch_reads(stub)
+    cuda.tell_settings(stub)
     run.before_cuda = None
     spec.loader.after = cuda.after_torch

@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "plimsoll_vgpu.h"
+
 #define PLIM_STUB_API __attribute__((visibility("default")))
 
 /* An exported function: its prototype and the head of its definition. */
@@ -46,6 +48,12 @@ PLIM_STUB_API int plim_stub_binary(const plim_stub_card *c);
 /* How many blocks of so many threads and so much shared memory an SM holds.
  * Registers are not known: an upper bound. */
 PLIM_STUB_API int plim_stub_occupancy(const plim_stub_card *c, int threads, size_t shared);
+
+/* What cuDNN takes for one pass of a convolution, but for its flags, which are asked for;
+ * without anybody to ask they are PyTorch's defaults. */
+PLIM_STUB_API uint64_t plim_stub_convolution(const plim_vgpu_conv *conv);
+enum { PLIM_STUB_BENCHMARK = 1, PLIM_STUB_NO_TF32 = 2 };
+PLIM_STUB_API void plim_stub_on_convolution(unsigned (*flags)(void));
 
 /* ---- memory ----------------------------------------------------------------- */
 
