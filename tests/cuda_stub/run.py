@@ -153,6 +153,27 @@ net(x)
 print("peak", torch.cuda.max_memory_allocated() >> 20)  # each by itself: 48
 """
 
+# Values: masks of ones, known ones, and a loop that ends by its length.
+VALUES = """
+import torch
+ones = torch.ones(4, 512, device="cuda")
+assert ones.bool().sum() == ones.numel() and ones.cumsum(1).long()[0, -1].item() == 512
+mask = torch.ones(4, 512, dtype=torch.long)
+mask[1, :100] = 0
+there = mask.cuda().bool()
+assert not there.all() and not there[1].all() and there[0].all() and there.nonzero().shape == (1948, 2)
+assert torch.randn(4, 512, device="cuda")[there].shape == (1948,)
+assert torch.tensor([2, 0, 3], device="cuda").tolist() == [2, 0, 3]
+assert torch.randn(10, 3, device="cuda").repeat_interleave(torch.arange(10).cuda(), 0).shape == (45, 3)
+steps, going = 0, torch.ones(2, dtype=torch.long, device="cuda")
+while going.max() != 0:
+    token = torch.randn(2, 5000, device="cuda").argmax(-1)
+    steps += 1
+    stop = torch.full((2,), steps >= 30, device="cuda") | (token == 2)
+    going = going & ~stop
+print("steps", steps, torch.randn(3, device="cuda").sum().item())
+"""
+
 ERROR = """
 import torch
 x = torch.ones(3, device="cuda")
@@ -212,8 +233,8 @@ def main(program):
             good = done.returncode == 0 and AGREES in done.stdout and not "failed 0\n" in done.stdout
             bad += check(f"requests at random until it is full, {conf}", good, done)
         done = run(program, "--gpu", "rtx4090", script=script_of(folder, "streams.py", STREAMS))
-        good = done.returncode == 0 and AGREES in done.stdout and "value 0.0" in done.stdout
-        bad += check("streams, pinned memory, workers", good and "streams.py:18  a value read from the card is a guess" in done.stdout, done)
+        good = done.returncode == 0 and AGREES in done.stdout and "value 3.0" in done.stdout
+        bad += check("streams, pinned memory, workers", good and "is a guess" not in done.stdout, done)
         done = run(program, "--gpu", "rtx4090", script=script_of(folder, "accelerator.py", ACCELERATOR))
         good = done.returncode == 0 and AGREES in done.stdout and "peak 32505856" in done.stdout
         bad += check("what torch.accelerator asks of the allocator", good, done)
@@ -229,6 +250,15 @@ def main(program):
         done = run(program, "--gpu", "rtx4090", script=script_of(folder, "compiled.py", COMPILED))
         good = done.returncode == 0 and AGREES in done.stdout and "peak 32" in done.stdout and not "UserWarning" in done.stderr
         bad += check("torch.compile", good, done)
+        done = run(program, "--gpu", "rtx4090", script=script_of(folder, "values.py", VALUES))
+        good = done.returncode == 0 and AGREES in done.stdout and "steps 30 0.0" in done.stdout
+        bad += check("values that are known", good and "values.py:11" not in done.stdout.partition("Remarks")[2], done)
+        values = EXAMPLES.parent / "tests" / "run" / "values"
+        done = run(program, "--gpu", "rtx4090", script=str(values / "guessed.py"))
+        bad += check("values that are not", done.stdout.startswith("fine") and AGREES in done.stdout, done)
+        done = run(program, "--gpu", "rtx4090", script=str(values / "generate.py"))
+        if "No module named 'transformers'" not in done.stderr:
+            bad += check("generate() of transformers", done.stdout.startswith("fine") and AGREES in done.stdout, done)
         done = run(program, "--gpu", "rtx4090", script=script_of(folder, "error.py", ERROR))
         bad += check("a script that raises", done.returncode == 1 and "KeyError: 'mine'" in done.stderr, done)
     return 1 if bad else 0

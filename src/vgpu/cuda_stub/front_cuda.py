@@ -8,6 +8,7 @@ and both allocators are compared: they must agree to the byte.
 """
 
 import ctypes
+import functools
 import os
 import re
 import sys
@@ -17,7 +18,6 @@ import warnings
 from plimsoll_front import HERE, patches, story
 from plimsoll_front.abi import Category, Vgpu
 from plimsoll_front.agreement import differences
-from plimsoll_front.checks import checks_hold
 from plimsoll_front.device import Machine, fail, text
 from plimsoll_front.ending import Ending
 
@@ -56,6 +56,7 @@ def load_stubs(run, root):
             fail(f"CUDA {cuda_major(root)} is not supported: there is no stub library '{path}'")
         ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
     os.environ["TRITON_LIBCUDA_PATH"] = folder  # where Triton's launchers are linked from
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # its workers would look for a card of their own
     return ctypes.CDLL(os.path.join(folder, "libplimsoll_stub.so"))
 
 
@@ -241,9 +242,9 @@ class Cuda:
         self.log = Log(self.device, torch._C, self.lines)
         self.begin_later(torch)
         self.follow_allocator(torch._C)
+        self.follow_values()
         self.story = Story(self)
         self.story.follow(torch)
-        checks_hold(torch)
         patches.no_nccl()
         warnings.filterwarnings("ignore", message=".*global hooks on modules.*")  # ours, which compiled code does not see
         self.ending = Ending(self.story, Closed())
@@ -292,11 +293,27 @@ class Cuda:
 
     def watch_reads(self, stub):
         def read(size):
-            line = self.lines.here_now()
-            if line and self.story and not self.story.done:
-                self.log.add("note", line, b"a value read from the card is a guess: 0, or true of `all` and `equal`")
+            if not (self.values and self.values.reading):
+                self.note(b"a value read from the card is a guess")
         self.read = READ(read)  # kept: C holds it
         stub.plim_stub_on_read(self.read)
+
+    def note(self, text):
+        """On the script's line, which it returns."""
+        line = self.lines.here_now()
+        if text and line and self.story and not self.story.done:
+            self.log.add("note", line, text)
+        return line
+
+    values = None
+
+    def follow_values(self):
+        from plimsoll_front.values import Values  # which needs torch
+        self.stub.plim_stub_answer.argtypes = [ctypes.POINTER(ctypes.c_uint64), ctypes.c_uint]
+        self.stub.plim_stub_uploaded.argtypes = [ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint64]
+        self.stub.plim_stub_uploaded.restype = ctypes.c_bool
+        self.values = Values(self.stub, self.run["mask_fraction"], self.note)
+        self.values.look()
 
     def tell_settings(self, stub):
         """What cuDNN's choice depends on besides the convolution."""
@@ -319,6 +336,23 @@ class Story(story.Story):
     def __init__(self, cuda):
         super().__init__(cuda.run, cuda.log, cuda.log)
         self.cuda = cuda
+
+    def enter_module(self, module, args):
+        self.cuda.values.enter_module(module)
+        super().enter_module(module, args)
+
+    def leave_module(self, module, args, result):
+        self.cuda.values.leave_module(module)
+        super().leave_module(module, args, result)
+
+    def backward(self, f):
+        told = super().backward(f)
+
+        @functools.wraps(f)
+        def run(*args, **kwargs):
+            with self.cuda.values.away():
+                return told(*args, **kwargs)
+        return run
 
     def run_alone(self):
         """PyTorch's own code chose the kernels: which ones, on which card, nobody was told."""
@@ -364,6 +398,7 @@ def start(run, spec, version):
     os.environ["PLIMSOLL_STUB_TORCH"] = version
     stub = load_stubs(run.run, root)
     cuda = Cuda(run.run, version, root)
+    cuda.stub = stub
     cuda.watch_reads(stub)
     cuda.tell_settings(stub)
     run.before_cuda = None

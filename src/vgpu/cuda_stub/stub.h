@@ -113,6 +113,12 @@ PLIM_STUB_API plim_stub_range plim_stub_find(uint64_t addr);
 
 /* From the card come zeros, to it goes nothing. */
 PLIM_STUB_API void plim_stub_copy(void *to, const void *from, uint64_t bytes);
+/* What the next copies from the card to the host give on this thread, one number each;
+ * 0 of them: zeros again. */
+PLIM_STUB_API void plim_stub_answer(const uint64_t *numbers, unsigned n);
+/* What the last copy of this thread to the card took there, if it went to this address, was
+ * of so many bytes, and these are few. */
+PLIM_STUB_API bool plim_stub_uploaded(uint64_t to, void *out, uint64_t bytes);
 /* Called for each copy from the card to the host. */
 PLIM_STUB_API void plim_stub_on_read(void (*call)(uint64_t bytes));
 
