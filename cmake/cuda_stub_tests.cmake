@@ -7,8 +7,9 @@ set(stub_tests ${CMAKE_SOURCE_DIR}/tests/cuda_stub)
 if(CMOCKA_INCLUDE AND CMOCKA_LIBRARY)
     add_executable(test_cuda_stub ${stub_tests}/test_cuda_stub.c)
     target_compile_definitions(test_cuda_stub PRIVATE _GNU_SOURCE) # dlvsym
+    target_include_directories(test_cuda_stub PRIVATE include)
     target_include_directories(test_cuda_stub SYSTEM PRIVATE ${CMOCKA_INCLUDE})
-    target_link_libraries(test_cuda_stub PRIVATE plim_flags ${CMOCKA_LIBRARY} ${CMAKE_DL_LIBS}
+    target_link_libraries(test_cuda_stub PRIVATE plim_flags plimsoll_static ${CMOCKA_LIBRARY} ${CMAKE_DL_LIBS}
                           Threads::Threads)
     add_dependencies(test_cuda_stub plimsoll_stub ${stubs})
     add_test(NAME cuda_stub.libraries COMMAND test_cuda_stub ${stub_out} ${stub_dir}/names)

@@ -17,6 +17,8 @@
 
 #include <cmocka.h>
 
+#include <plimsoll_vgpu.h>
+
 #define MIB (1ull << 20)
 #define PAGE (2 * MIB)
 #define TOTAL (4ull << 30)
@@ -333,6 +335,19 @@ static void test_copies(void **state)
     assert_int_equal(COPY(addr, addr), 0);
     assert_int_equal(COPY(other, addr), 0);
     assert_memory_equal(other, "\0\0\0\0\0\0\0\0", 8);
+    /* what was uploaded last, and numbers in place of zeros */
+    const char *core = "libplimsoll_stub.so";
+    const uint64_t number = 7;
+    uint64_t read = 1;
+    assert_int_equal(COPY(addr, host), 0);
+#define UPLOADED(to, n)                                                                       \
+    ((bool (*)(uint64_t, void *, uint64_t))find_function(core, "plim_stub_uploaded"))(        \
+        to, other, (uint64_t)(n))
+    assert_true(UPLOADED(addr, 8) && !strcmp(other, "1234567"));
+    assert_false(UPLOADED(addr, 4) || UPLOADED(addr + 4, 8));
+    CALL(core, "plim_stub_answer", (const uint64_t *, unsigned), &number, 1u);
+    assert_true(!COPY(&read, addr) && read == 7);
+    assert_true(!COPY(&read, addr) && read == 0);
     assert_int_equal(give_back(addr), 0);
 }
 
@@ -534,6 +549,76 @@ static void test_cudnn(void **state)
         assert_int_equal(DNN("cudnnBackendDestroyDescriptor", (void *), all[i]), 0);
 }
 
+static void *make_descriptor(int type)
+{
+    void *d = NULL;
+    assert_int_equal(DNN("cudnnBackendCreateDescriptor", (int, void **), type, &d), 0);
+    return d;
+}
+
+static void drop_descriptor(void *d)
+{
+    assert_int_equal(DNN("cudnnBackendDestroyDescriptor", (void *), d), 0);
+}
+
+static void set_descriptor(void *d, int name, void *value)
+{
+    enum { TYPE_DESCRIPTOR = 15 };
+    assert_int_equal(SET(d, name, TYPE_DESCRIPTOR, 1, &value), 0);
+}
+
+static void *make_tensor(const int64_t dim[4])
+{
+    enum { TYPE_DATA = 1, TYPE_INT64 = 3, TENSOR = 17, DATA_TYPE = 901, DIMS, STRIDES };
+    int type = 0;
+    const int64_t stride[4] = {dim[1] * dim[2] * dim[3], dim[2] * dim[3], dim[3], 1};
+    void *t = make_descriptor(TENSOR);
+    assert_int_equal(SET(t, DATA_TYPE, TYPE_DATA, 1, &type), 0);
+    assert_int_equal(SET(t, DIMS, TYPE_INT64, 4, dim), 0);
+    assert_int_equal(SET(t, STRIDES, TYPE_INT64, 4, stride), 0);
+    return t;
+}
+
+/* The plan of a convolution takes what plim_vgpu_conv_workspace says, though all that it was made
+ * of is destroyed by then. */
+static void test_convolution(void **state)
+{
+    enum { CONFIG = 3, HEURISTIC, PLAN, FORWARD = 10, GRAPH = 15, TYPE_INT64 = 3 };
+    static const int64_t dims[][4] = {{128, 64, 3, 3}, {8, 64, 56, 56}, {8, 128, 56, 56}};
+    void *op = make_descriptor(FORWARD), *graph = make_descriptor(GRAPH);
+    void *found = make_descriptor(HEURISTIC), *config = make_descriptor(CONFIG);
+    void *plan = make_descriptor(PLAN);
+    const plim_vgpu_options o = {.vram = TOTAL};
+    plim_vgpu_conv conv = {.pass = PLIM_VGPU_CONV_FORWARD};
+    plim_vgpu_tensor *const given[] = {&conv.w, &conv.x, &conv.y};
+    plim_vgpu *d = NULL;
+    int64_t n, bytes = 0;
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        void *t = make_tensor(dims[i]);
+        set_descriptor(op, 703 + i, t);
+        drop_descriptor(t);
+        given[i]->rank = 4;
+        memcpy(given[i]->dim, dims[i], sizeof dims[i]);
+        for (int64_t j = 3, step = 1; j >= 0; step *= dims[i][j--])
+            given[i]->stride[j] = step;
+    }
+    set_descriptor(graph, 801, op);
+    drop_descriptor(op);
+    set_descriptor(found, 201, graph);
+    drop_descriptor(graph);
+    assert_int_equal(GET(found, 202, 15, 1, &config), 0);
+    drop_descriptor(found);
+    set_descriptor(plan, 401, config);
+    drop_descriptor(config);
+    assert_int_equal(plim_vgpu_open(&o, &d, NULL), PLIM_OK);
+    assert_int_equal(GET(plan, 402, TYPE_INT64, 1, &bytes), 0);
+    assert_true(bytes > 0);
+    assert_int_equal(bytes, plim_vgpu_conv_workspace(d, &conv));
+    plim_vgpu_close(d);
+    drop_descriptor(plan);
+}
+
 /* An LSTM of 2 layers, 5 -> 7: 4 gates of 7 x (in + 7) and two biases of 4 x 7. */
 static void test_rnn(void **state)
 {
@@ -684,9 +769,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_host),          cmocka_unit_test(test_managed),
         cmocka_unit_test(test_virtual_unmap), cmocka_unit_test(test_threads),
         cmocka_unit_test(test_entry_points),  cmocka_unit_test(test_cudnn),
-        cmocka_unit_test(test_rnn),           cmocka_unit_test(test_work_is_done),
-        cmocka_unit_test(test_virtual),       cmocka_unit_test(test_captures),
-        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_convolution),   cmocka_unit_test(test_rnn),
+        cmocka_unit_test(test_work_is_done),  cmocka_unit_test(test_virtual),
+        cmocka_unit_test(test_captures),      cmocka_unit_test(test_places),
     };
     if (argc < 3) {
         fprintf(stderr, "usage: %s FOLDER NAMES\n", argv[0]);
