@@ -174,6 +174,23 @@ while going.max() != 0:
 print("steps", steps, torch.randn(3, device="cuda").sum().item())
 """
 
+# What a checkpoint runs again: dropout, and a selection, which is to be the same.
+CHECKPOINT = """
+import torch
+from torch.utils.checkpoint import checkpoint
+
+class Experts(torch.nn.Module):
+    def forward(self, x):
+        there = x.detach()[:, 0] > 0
+        return torch.zeros_like(x).index_put((there,), x[there])
+
+net = torch.nn.Sequential(torch.nn.Linear(64, 64), Experts(), torch.nn.Linear(64, 64), torch.nn.Dropout(0.1)).cuda()
+for _ in range(2):
+    x = torch.randn(512, 64, device="cuda", requires_grad=True)
+    checkpoint(net, x, use_reentrant=False).sum().backward()
+print("grad", x.grad.shape[0])
+"""
+
 ERROR = """
 import torch
 x = torch.ones(3, device="cuda")
@@ -250,6 +267,8 @@ def main(program):
         done = run(program, "--gpu", "rtx4090", script=script_of(folder, "compiled.py", COMPILED))
         good = done.returncode == 0 and AGREES in done.stdout and "peak 32" in done.stdout and not "UserWarning" in done.stderr
         bad += check("torch.compile", good, done)
+        done = run(program, "--gpu", "rtx4090", script=script_of(folder, "checkpoint.py", CHECKPOINT))
+        bad += check("checkpoints", done.returncode == 0 and AGREES in done.stdout and "grad 512" in done.stdout, done)
         done = run(program, "--gpu", "rtx4090", script=script_of(folder, "values.py", VALUES))
         good = done.returncode == 0 and AGREES in done.stdout and "steps 30 0.0" in done.stdout
         bad += check("values that are known", good and "values.py:11" not in done.stdout.partition("Remarks")[2], done)

@@ -262,7 +262,8 @@ class Cuda:
             if os.getpid() != self.log.pid:
                 self.ending.begin_anew()
             if not self.log.begun:
-                record(max_entries=sys.maxsize, stacks="python")
+                # Not of releases: some happen while an exception passes, which is lost when Python is looked at.
+                record(context="alloc", max_entries=sys.maxsize, stacks="python")
                 self.log.begun = True
         torch._C._cuda_init = begin_now
         # The script may ask for a history too: it has this one.

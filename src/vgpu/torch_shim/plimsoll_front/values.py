@@ -119,6 +119,10 @@ class Op:
 class Threads(threading.local):
     there, again = False, None  # it looks; because of this module
 
+    def __init__(self):
+        super().__init__()
+        self.modules = []  # that run
+
 
 class Values(TorchDispatchMode):
     @classmethod
@@ -131,16 +135,18 @@ class Values(TorchDispatchMode):
         self.stub, self.fraction, self.note = stub, fraction, note
         self.ops, self.known, self.bytes, self.most = {}, {}, 0, 4096
         self.reading = False  # of something that is known
+        self.masks = False  # were used as indices
         self.patience, self.line = 0, None
-        self.threads = Threads()
+        self.threads, self.readers = Threads(), weakref.WeakSet()
 
     # -- where it looks
 
     @contextlib.contextmanager
     def away(self):
-        """While autograd runs, whose formulas are others where there is a mode."""
+        """While autograd runs, whose formulas are others where there is a mode: but what was indexed by masks is
+        indexed again."""
         there = self.threads.there
-        if there and torch._C._len_torch_dispatch_stack() == 1:  # not under a mode of the script's
+        if there and not self.masks and torch._C._len_torch_dispatch_stack() == 1:  # not under a mode of the script's
             self.leave()
         try:
             yield
@@ -159,15 +165,23 @@ class Values(TorchDispatchMode):
             self.__exit__(None, None, None)
 
     def enter_module(self, module):
-        """A checkpoint runs it again."""
-        if not self.threads.there and not torch._C._len_torch_dispatch_stack():
-            self.threads.again = weakref.ref(module)
+        """Where a checkpoint runs one again that has read values, it is to read the same."""
+        thread = self.threads
+        thread.modules.append(module)
+        if module in self.readers and not thread.there and not torch._C._len_torch_dispatch_stack():
+            thread.again = module
             self.look()
 
     def leave_module(self, module):
-        if self.threads.again and self.threads.again() is module:
-            self.threads.again = None
+        thread = self.threads
+        while thread.modules and thread.modules.pop() is not module:  # those that an exception left
+            pass
+        if thread.again is module:
+            thread.again = None
             self.leave()
+
+    def has_read(self):
+        self.readers.update(self.threads.modules[-1:])
 
     # -- what is known
 
@@ -251,6 +265,7 @@ class Values(TorchDispatchMode):
 
     def read(self, func, args, kwargs, cards):
         """The host reads from the card."""
+        self.has_read()
         values = [self.on_host(t) for t in cards]
         self.reading = all(v is not None and sure for v, sure in values)
         try:
@@ -285,12 +300,14 @@ class Values(TorchDispatchMode):
 
     def selected(self, func, op, args, kwargs):
         """An op whose result has a size that it reads from the card."""
+        self.has_read()
         if op.name in SIZED:
             answers = self.sizes(op.name, args[0]) if args[0].is_cuda and kwargs.get("output_size") is None else []
         else:
             masks = ([args[0]] if op.name == "nonzero" else [args[1]] if op.name == "masked_select" else
                      [t for t in tensors_in([args[1]]) if t.dtype in (torch.bool, torch.uint8)])
             answers = [self.count(t) for t in masks if t.is_cuda]
+            self.masks = self.masks or bool(answers) and op.name != "nonzero"
         self.stub.plim_stub_answer((ctypes.c_uint64 * len(answers))(*answers), len(answers))
         try:
             return func(*args, **kwargs)
