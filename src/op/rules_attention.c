@@ -44,8 +44,8 @@ static bool cudnn_serves(const plim_world *w, const plim_meta *q, const plim_met
 {
     return w->torch >= PLIM_SINCE_SDPA_CUDNN &&
            (plim_world_is(w, 90) || plim_world_is(w, 100)) && !call->mask_grad &&
-           !call->dropout && q->dim[2] > 1 && q->dim[3] % 8 == 0 && v->dim[3] % 8 == 0 &&
-           q->dim[3] <= 256 && v->dim[3] <= 256;
+           q->dim[2] > 1 && q->dim[3] % 8 == 0 && v->dim[3] % 8 == 0 && q->dim[3] <= 256 &&
+           v->dim[3] <= 256;
 }
 
 /* flash: 16-bit, sm80 and newer, no mask, equal head sizes up to 256; efficient: sm50 and
@@ -417,6 +417,10 @@ static plim_t sdpa_efficient(plim_machine *m, plim_t q, plim_t k, plim_t v, plim
 
 /* ---- cuDNN ----------------------------------------------------------------------------- */
 
+/* What a graph takes beside the tensors of its algorithm.
+ * src: tests/golden/gpu, an H100 with cuDNN 9.19: 14 networks, 12 shapes */
+enum { CUDNN_GRAPH_WORKSPACE = 256 };
+
 /* The random state comes first; log-sum-exp [B, H, S, 1] only if it is needed for backward.
  * src: cudnn/MHA.cpp, transformers/cuda/attention.cu */
 static void cudnn_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, bool keep_lse,
@@ -434,9 +438,21 @@ static void cudnn_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, bool kee
     out[0] = plim_m_empty(m, &y);
     out[1] =
         keep_lse ? plim_m_empty_contig(m, PLIM_F32, 4, (int64_t[]){d.B, d.H, d.Sq, 1}) : 0;
+    plim_m_drop(m, plim_m_scratch(m, CUDNN_GRAPH_WORKSPACE));
 }
 
-/* Accumulators of dq and row sums, in fp32: what cuDNN's front end requests. */
+/* Accumulators of dq and row sums, in fp32; if heads share keys, dk and dv of each head. */
+static uint64_t cudnn_backward_workspace(const sdpa_dims *d, plim_dtype t)
+{
+    const plim_meta sums =
+                        plim_meta_make(PLIM_F32, 4, (int64_t[]){d->B, d->H, d->Sq, d->D + 1}),
+                    each = plim_meta_make(t, 4, (int64_t[]){d->B, d->H, d->Sk, d->D + d->Dv});
+    uint64_t bytes = 0, more = 0;
+    if (!plim_meta_bytes(&sums, &bytes) || (d->Hk != d->H && !plim_meta_bytes(&each, &more)))
+        return 0;
+    return plim_sat_add(plim_sat_add(bytes, more), CUDNN_GRAPH_WORKSPACE);
+}
+
 static void cudnn_backward_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, plim_t dx[3])
 {
     sdpa_dims d = sdpa_dims_of(m, q, k, v);
@@ -444,7 +460,8 @@ static void cudnn_backward_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v,
     dx[0] = plim_m_empty_like(m, q);
     dx[1] = plim_m_empty_like(m, k);
     dx[2] = plim_m_empty_like(m, v);
-    plim_m_drop(m, plim_m_scratch_of(m, PLIM_F32, 4, (int64_t[]){d.B, d.H, d.Sq, d.D + 1}));
+    plim_dtype t = plim_m_meta(m, q)->dtype;
+    plim_m_drop(m, plim_m_scratch(m, cudnn_backward_workspace(&d, t)));
 }
 
 /* output, logsumexp, cum_seq_q, cum_seq_k, philox seed, offset, debug_attn_mask */

@@ -42,7 +42,7 @@ static uint32_t add_attention(plim_hf *h, const config *c, int64_t i, uint32_t x
 {
     plim_nn *n = &h->n;
     int64_t dim = c->hidden / c->heads;
-    uint32_t part[3];
+    uint32_t part[3], normed = x;
     plim_nn_enter(n, "attn", "GPT2Attention");
     x = add_conv1d(h, "c_attn", x, 3 * c->hidden);
     plim_nn_split(n, x, INTS(c->hidden, c->hidden, c->hidden), 2, part);
@@ -57,6 +57,7 @@ static uint32_t add_attention(plim_hf *h, const config *c, int64_t i, uint32_t x
     a.v = heads_of(h, part[2], dim);
     a.q = heads_of(h, part[0], dim);
     plim_hf_update_cache(h, &a.k, &a.v, 0);
+    plim_nn_called(n, (uint32_t[]){normed, a.q, a.k, a.v}, 4); /* variables, until it returns */
     x = plim_nn_reshape(n, plim_hf_sdpa(n, a), INTS(h->batch, h->seq, -1));
     x = add_conv1d(h, "c_proj", x, c->hidden);
     x = plim_nn_dropout(n, "resid_dropout", x, c->resid_dropout);
@@ -80,12 +81,14 @@ static uint32_t add_block(plim_hf *h, const config *c, int64_t i, uint32_t x)
 {
     plim_nn *n = &h->n;
     plim_hf_layer(h, plim_nn_name(n, "h.", i), "GPT2Block", x);
-    uint32_t y = plim_nn_layer_norm(n, "ln_1", x, c->eps);
-    y = add_attention(h, c, i, y);
+    uint32_t normed = plim_nn_layer_norm(n, "ln_1", x, c->eps);
+    uint32_t y = add_attention(h, c, i, normed);
     plim_nn_called(n, (uint32_t[]){x, h->positions, y}, 3); /* attn_output is a variable */
     x = plim_nn_binary(n, "aten.add.Tensor", y, x);
-    y = plim_nn_layer_norm(n, "ln_2", x, c->eps);
-    x = plim_nn_binary(n, "aten.add.Tensor", x, add_mlp(h, c, y));
+    plim_hf_end_variable(n, normed); /* hidden_states, until the sum is there */
+    normed = plim_nn_layer_norm(n, "ln_2", x, c->eps);
+    x = plim_nn_binary(n, "aten.add.Tensor", x, add_mlp(h, c, normed));
+    plim_hf_end_variable(n, normed);
     plim_nn_leave(n);
     return x;
 }

@@ -132,8 +132,10 @@ static void apply_rope(const llama *l, bool windowed, plim_hf_attention *a)
     if (!l->r->fused) {
         uint32_t (*turn)(plim_nn *, uint32_t, plim_hf_rope) =
             l->r->oss ? plim_hf_rotate_halves : plim_hf_rotate;
+        const uint32_t was[2] = {a->q, a->k}; /* variables, until both are turned */
         a->q = turn(l->n, a->q, rope);
         a->k = turn(l->n, a->k, rope);
+        plim_hf_end_variables(l->n, was, 2);
         return;
     }
     a->q = plim_hf_rotated_part(l->n, a->q, rope, &rest[0]);

@@ -606,6 +606,8 @@ void plim_hf_end_variables(plim_nn *n, const uint32_t *id, size_t count)
                      NULL, 0);
 }
 
+void plim_hf_end_variable(plim_nn *n, uint32_t id) { plim_hf_end_variables(n, &id, 1); }
+
 /* gpt-oss: one more column, which only enters the sum; *combined: a variable of the caller */
 static uint32_t sink_softmax(plim_nn *n, uint32_t w, uint32_t sinks, uint32_t *combined)
 {

@@ -41,6 +41,7 @@ uint32_t plim_hf_padding(plim_hf *h);
 
 /* Variables of a function that is not a module end here: until now they held these tensors. */
 void plim_hf_end_variables(plim_nn *n, const uint32_t *id, size_t count);
+void plim_hf_end_variable(plim_nn *n, uint32_t id);
 
 /* ---- modules ---------------------------------------------------------------------------- */
 
