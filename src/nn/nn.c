@@ -119,6 +119,15 @@ void plim_nn_holds(plim_nn *n, uint32_t id)
         n->st = plim_oom(n->err);
 }
 
+void plim_nn_returned(plim_nn *n, uint32_t id, uint32_t through)
+{
+    uint32_t scope = n->scope;
+    for (uint32_t i = 0; i <= through && scope; i++)
+        scope = n->g->scopes[scope].parent;
+    if (!n->st && !plim_graph_hold(n->g, scope, id))
+        n->st = plim_oom(n->err);
+}
+
 void plim_nn_leave(plim_nn *n)
 {
     if (n->st)

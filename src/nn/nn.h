@@ -56,6 +56,9 @@ void plim_nn_leave(plim_nn *n);
 void plim_nn_called(plim_nn *n, const uint32_t *args, uint32_t count);
 /* This one, too. */
 void plim_nn_holds(plim_nn *n, uint32_t id);
+/* The open module returns this one, too, and so do `through` callers: a variable of the next one,
+ * until that returns. */
+void plim_nn_returned(plim_nn *n, uint32_t id, uint32_t through);
 /* "denselayer", 3: the text "denselayer3" in the graph's arena. */
 const char *plim_nn_name(plim_nn *n, const char *stem, int64_t number);
 /* "Llama", "RMSNorm": the text "LlamaRMSNorm" in the graph's arena. */

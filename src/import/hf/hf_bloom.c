@@ -61,10 +61,13 @@ static uint32_t attention_weights(plim_hf *h, const config *c, uint32_t q, uint3
     double scale = 1 / plim_hf_head_root(c->hidden, c->heads);
     uint32_t w = NN_OP(n, "aten.baddbmm.default", ARG_T("self", bias), ARG_T("batch1", q),
                        ARG_T("batch2", k), ARG_F("beta", 1), ARG_F("alpha", scale));
+    plim_nn_holds(n, w); /* attention_scores */
     w = plim_nn_view(n, w, INTS(h->batch, c->heads, h->seq, -1));
     w = plim_nn_binary(n, "aten.add.Tensor", w, mask);
+    plim_nn_holds(n, w); /* attn_weights */
     w = plim_nn_to_like(n, plim_hf_softmax32(n, w, -1), bias);
     w = plim_nn_dropout(n, "attention_dropout", w, c->attention_dropout);
+    plim_nn_returned(n, w, 0);
     return plim_nn_view(n, w, INTS(h->batch * c->heads, h->seq, -1));
 }
 
@@ -76,6 +79,7 @@ static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x, uint32_t 
     uint32_t qkv[3];
     plim_nn_enter(n, "self_attention", "BloomAttention");
     x = plim_nn_linear(n, "query_key_value", x, 3 * c->hidden, true);
+    plim_nn_holds(n, x);
     x = plim_nn_view(n, x, INTS(h->batch, h->seq, c->heads, 3, dim));
     for (int i = 0; i < 3; i++)
         qkv[i] = plim_nn_transpose(n, plim_nn_select(n, x, 3, i), 1, 2);
@@ -83,6 +87,9 @@ static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x, uint32_t 
     uint32_t q = split_heads(h, c, qkv[0]);
     uint32_t k = plim_nn_transpose(n, split_heads(h, c, qkv[1]), -1, -2);
     uint32_t v = split_heads(h, c, qkv[2]);
+    const uint32_t held[] = {q, k, v}; /* variables, until it returns */
+    for (size_t i = 0; i < PLIM_COUNT(held); i++)
+        plim_nn_holds(n, held[i]);
     x = NN_OP(n, "aten.bmm.default", ARG_T("self", attention_weights(h, c, q, k, bias, mask)),
               ARG_T("mat2", v));
     x = plim_nn_view(n, x, INTS(h->batch, c->heads, h->seq, dim));

@@ -92,6 +92,7 @@ static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x, plim_hf_r
     uint32_t qkv[3];
     plim_nn_enter(n, "self_attention", "FalconAttention");
     x = add_linear(n, c, "query_key_value", x, qkv_width(c));
+    plim_nn_holds(n, x); /* fused_qkv */
     split_heads(h, c, x, qkv);
     for (int i = 0; i < 3; i++) {
         int64_t heads = plim_nn_dim(n, qkv[i], 2);
@@ -99,9 +100,13 @@ static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x, plim_hf_r
         qkv[i] = plim_nn_reshape(n, qkv[i], INTS(b, heads, s, dim));
     }
     rope = plim_hf_rope_heads(n, rope);
+    const uint32_t was[2] = {qkv[0], qkv[1]}; /* variables, until both are turned */
     qkv[0] = plim_hf_rotate(n, qkv[0], rope);
     qkv[1] = plim_hf_rotate(n, qkv[1], rope);
+    plim_hf_end_variables(n, was, 2);
     plim_hf_update_cache(h, &qkv[1], &qkv[2], 0);
+    for (int i = 0; i < 3; i++)
+        plim_nn_holds(n, qkv[i]); /* variables, until it returns */
     const plim_named_arg args[] = {ARG_T("query", qkv[0]), ARG_T("key", qkv[1]),
                                    ARG_T("value", qkv[2]), ARG_F("dropout_p", 0),
                                    ARG_T("attn_mask", mask)};

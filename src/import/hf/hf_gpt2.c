@@ -57,7 +57,8 @@ static uint32_t add_attention(plim_hf *h, const config *c, int64_t i, uint32_t x
     a.v = heads_of(h, part[2], dim);
     a.q = heads_of(h, part[0], dim);
     plim_hf_update_cache(h, &a.k, &a.v, 0);
-    plim_nn_called(n, (uint32_t[]){normed, a.q, a.k, a.v}, 4); /* variables, until it returns */
+    plim_nn_called(n, (uint32_t[]){normed, a.q, a.k, a.v},
+                   4); /* variables, until it returns */
     x = plim_nn_reshape(n, plim_hf_sdpa(n, a), INTS(h->batch, h->seq, -1));
     x = add_conv1d(h, "c_proj", x, c->hidden);
     x = plim_nn_dropout(n, "resid_dropout", x, c->resid_dropout);

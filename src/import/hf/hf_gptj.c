@@ -25,7 +25,9 @@ static void look_up(plim_hf *h, const config *c, uint32_t table, uint32_t positi
     uint32_t at = plim_nn_unsqueeze(n, positions, -1);
     at = NN_OP(n, "aten.repeat.default", ARG_T("self", at),
                ARG_IS("repeats", INTS(1, 1, c->rotary)));
+    const uint32_t held[] = {t, at}; /* embed_positions and repeated_position_ids */
     t = NN_OP(n, "aten.gather.default", ARG_T("self", t), ARG_I("dim", 1), ARG_T("index", at));
+    plim_nn_called(n, (uint32_t[]){held[0], held[1], t}, 3); /* until it returns */
     plim_nn_split(n, t, INTS(c->rotary / 2, c->rotary / 2), -1, out);
 }
 
@@ -57,10 +59,15 @@ static void rotate_both(plim_nn *n, const config *c, uint32_t *q, uint32_t *k,
     uint32_t k_rest = plim_nn_slice(n, *k, 3, c->rotary, INT64_MAX, 1);
     uint32_t q_part = plim_nn_slice(n, *q, 3, 0, c->rotary, 1);
     uint32_t q_rest = plim_nn_slice(n, *q, 3, c->rotary, INT64_MAX, 1);
+    const uint32_t was[2] = {*k, *q};
     k_part = apply_rope(n, k_part, table);
     q_part = apply_rope(n, q_part, table);
+    const uint32_t held[] = {k_part, k_rest, q_part, q_rest}; /* until it returns */
+    for (size_t i = 0; i < PLIM_COUNT(held); i++)
+        plim_nn_holds(n, held[i]);
     *k = plim_nn_cat(n, (uint32_t[]){k_part, k_rest}, 2, -1);
     *q = plim_nn_cat(n, (uint32_t[]){q_part, q_rest}, 2, -1);
+    plim_hf_end_variables(n, was, 2);
     *k = swap_heads(n, *k);
     *q = swap_heads(n, *q);
 }
@@ -78,7 +85,10 @@ static uint32_t eager_attention(plim_nn *n, const config *c, uint32_t q, uint32_
     w = plim_nn_softmax(n, w, -1);
     w = plim_nn_to_like(n, w, q);
     w = plim_nn_dropout(n, "attn_dropout", w, c->attention_dropout);
-    return plim_nn_binary(n, "aten.matmul.default", w, v);
+    plim_nn_returned(n, w, 0);
+    uint32_t y = plim_nn_binary(n, "aten.matmul.default", w, v);
+    plim_hf_end_variables(n, (uint32_t[]){q, k}, 2);
+    return y;
 }
 
 static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x, uint32_t positions,
@@ -100,6 +110,9 @@ static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x, uint32_t 
     look_up(h, c, all, positions, table);
     rotate_both(n, c, &q, &k, table);
     plim_hf_update_cache(h, &k, &v, 0);
+    const uint32_t held[] = {q, k, v}; /* variables, until it returns */
+    for (size_t i = 0; i < PLIM_COUNT(held); i++)
+        plim_nn_holds(n, held[i]);
     x = plim_nn_contiguous(n, swap_heads(n, eager_attention(n, c, q, k, v, mask)));
     x = plim_nn_view(n, x, INTS(h->batch, h->seq, c->hidden));
     x = plim_nn_linear(n, "out_proj", x, c->hidden, false);
@@ -126,8 +139,9 @@ static uint32_t add_block(plim_hf *h, const config *c, int64_t i, uint32_t x,
     plim_nn_enter(n, plim_nn_name(n, "h.", i), "GPTJBlock");
     uint32_t y = plim_nn_layer_norm(n, "ln_1", x, c->eps);
     uint32_t a = add_attention(h, c, y, positions, mask);
-    y = plim_nn_binary(n, "aten.add.Tensor", a, add_mlp(h, c, y));
-    x = plim_nn_binary(n, "aten.add.Tensor", y, x);
+    uint32_t z = add_mlp(h, c, y);
+    x = plim_nn_binary(n, "aten.add.Tensor", plim_nn_binary(n, "aten.add.Tensor", a, z), x);
+    plim_hf_end_variables(n, (uint32_t[]){y, a, z}, 3);
     plim_nn_leave(n);
     return x;
 }
@@ -147,6 +161,7 @@ static void gptj_build(plim_hf *h, const void *p)
     uint32_t positions = plim_hf_positions(h);
     uint32_t mask = plim_hf_causal_mask(
         h, (plim_hf_mask){.positions = positions, .eager = true, .like = x});
+    plim_nn_holds(n, x); /* inputs_embeds */
     x = plim_nn_dropout(n, "drop", x, c->embed_dropout);
     for (int64_t i = 0; i < c->layers && !n->st; i++)
         x = add_block(h, c, i, x, positions, mask);

@@ -117,6 +117,7 @@ static void project_fused(const llama *l, uint32_t x, plim_hf_attention *a)
     int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
     plim_ints heads = INTS(l->h->batch, l->h->seq, -1, c->head_dim);
     x = plim_nn_linear(n, "qkv_proj", x, q + 2 * kv, false);
+    plim_nn_holds(n, x); /* qkv */
     a->q = plim_nn_slice(n, x, 2, 0, q, 1);
     a->k = plim_nn_slice(n, x, 2, q, q + kv, 1);
     a->v = plim_nn_slice(n, x, 2, q + kv, INT64_MAX, 1);
@@ -160,7 +161,9 @@ static uint32_t add_attention(const llama *l, uint32_t x, bool windowed)
     (l->r->fused ? project_fused : project_all)(l, x, &a);
     apply_rope(l, windowed, &a);
     plim_hf_update_cache(l->h, &a.k, &a.v, windowed ? l->c->window : 0);
-    plim_nn_called(n, (uint32_t[]){a.q, a.k, a.v}, 3); /* variables, until it returns */
+    const uint32_t held[] = {a.q, a.k, a.v}; /* variables, until it returns */
+    for (size_t i = 0; i < PLIM_COUNT(held); i++)
+        plim_nn_holds(n, held[i]);
     x = l->r->eager ? plim_hf_eager(n, a) : plim_hf_sdpa(n, a);
     x = plim_nn_reshape(n, x, INTS(l->h->batch, l->h->seq, -1));
     x = plim_nn_linear(n, "o_proj", x, c->hidden, c->attention_bias);
@@ -181,6 +184,7 @@ static uint32_t fused_mlp(const llama *l, uint32_t x)
     uint32_t half[2];
     plim_nn_enter(n, "mlp", l->mlp);
     x = plim_nn_linear(n, "gate_up_proj", x, 2 * l->c->ffn, false);
+    plim_nn_holds(n, x); /* up_states */
     plim_nn_chunk(n, x, 2, -1, half);
     half[0] = plim_hf_act(l->h, "activation_fn", l->c->act, half[0]);
     x = plim_nn_binary(n, "aten.mul.Tensor", half[1], half[0]);

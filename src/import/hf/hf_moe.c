@@ -131,10 +131,10 @@ static uint32_t apply_gate_oss(plim_nn *n, uint32_t x)
     up = NN_OP(n, "aten.clamp.default", ARG_T("self", up), ARG_F("min", -7), ARG_F("max", 7));
     uint32_t s = plim_nn_scalar(n, "aten.mul.Tensor", gate, 1.702);
     s = plim_nn_unary(n, "aten.sigmoid.default", s);
-    gate = plim_nn_binary(n, "aten.mul.Tensor", gate, s);
+    uint32_t glu = plim_nn_binary(n, "aten.mul.Tensor", gate, s);
     uint32_t y = plim_nn_scalar(n, "aten.add.Tensor", up, 1);
-    y = plim_nn_binary(n, "aten.mul.Tensor", y, gate);
-    plim_hf_end_variables(n, &up, 1);
+    y = plim_nn_binary(n, "aten.mul.Tensor", y, glu);
+    plim_hf_end_variables(n, (uint32_t[]){x, gate, up, glu}, 4);
     return y;
 }
 
@@ -165,8 +165,10 @@ static uint32_t run_experts(plim_hf *h, const plim_hf_experts *e, const weights 
     uint32_t y = mask_rows(n, grouped_linear(h, e, s.x, &w[0], PLIM_NONE, &s, &bias), &s);
     y = e->oss ? apply_gate_oss(n, y) : apply_gate(h, e, y);
     y = mask_rows(n, grouped_linear(h, e, y, &w[1], s.x, &s, &bias), &s);
+    uint32_t rows = y; /* proj_out */
     y = plim_nn_to_like(n, gather_rows(n, y, &s, tokens), x);
-    plim_hf_end_variables(n, (uint32_t[]){s.expert, s.place, s.counted, s.counts}, 4);
+    const uint32_t held[] = {s.expert, s.place, s.counted, s.counts, s.x, rows};
+    plim_hf_end_variables(n, held, PLIM_COUNT(held));
     plim_hf_end_variables(n, &bias, bias != PLIM_NONE);
     return y;
 }

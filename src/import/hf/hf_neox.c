@@ -19,7 +19,7 @@ static uint32_t heads_of(plim_hf *h, uint32_t x, int64_t dim)
 }
 
 static uint32_t rotary_attention(plim_hf *h, const config *c, plim_hf_attention a,
-                                 plim_hf_rope rope)
+                                 plim_hf_rope rope, bool own)
 {
     plim_nn *n = &h->n;
     a.mask = h->mask;
@@ -27,8 +27,11 @@ static uint32_t rotary_attention(plim_hf *h, const config *c, plim_hf_attention 
     a.causal = true;
     a.scale = 1 / plim_hf_head_root(c->hidden, c->heads);
     a.dropout = c->attention_dropout;
-    plim_hf_rotate_parts(n, &a.q, &a.k, plim_hf_rope_heads(n, rope));
+    plim_hf_rotate_parts(n, &a.q, &a.k, plim_hf_rope_heads(n, rope), own);
     plim_hf_update_cache(h, &a.k, &a.v, 0);
+    const uint32_t held[] = {a.q, a.k, a.v}; /* variables, until it returns */
+    for (size_t i = 0; i < PLIM_COUNT(held); i++)
+        plim_nn_holds(n, held[i]);
     return plim_nn_reshape(n, plim_hf_sdpa(n, a), INTS(h->batch, h->seq, -1));
 }
 
@@ -41,9 +44,10 @@ static uint32_t neox_attention(plim_hf *h, const config *c, uint32_t x, plim_hf_
     plim_nn_enter(n, "attention", "GPTNeoXAttention");
     x = plim_nn_linear(n, "query_key_value", x, 3 * c->hidden, c->bias);
     x = heads_of(h, x, 3 * (c->hidden / c->heads));
+    plim_nn_holds(n, x); /* qkv */
     plim_nn_chunk(n, x, 3, -1, part);
     x = rotary_attention(h, c, (plim_hf_attention){.q = part[0], .k = part[1], .v = part[2]},
-                         rope);
+                         rope, true);
     x = plim_nn_linear(n, "dense", x, c->hidden, c->bias);
     plim_nn_leave(n);
     return x;
@@ -73,9 +77,11 @@ static uint32_t neox_layer(plim_hf *h, const config *c, int64_t i, uint32_t x,
     uint32_t z = plim_nn_layer_norm(n, "post_attention_layernorm", x, c->eps);
     z = neox_mlp(h, c, z);
     z = plim_nn_dropout(n, "post_mlp_dropout", z, c->hidden_dropout);
+    const uint32_t outputs[] = {y, z}; /* attn_output and mlp_output */
     z = plim_nn_binary(n, "aten.add.Tensor", z, y);
     if (c->parallel)
         z = plim_nn_binary(n, "aten.add.Tensor", z, x);
+    plim_hf_end_variables(n, outputs, 2);
     plim_nn_leave(n);
     return z;
 }
@@ -91,7 +97,7 @@ static uint32_t phi_attention(plim_hf *h, const config *c, uint32_t x, plim_hf_r
     a.q = heads_of(h, plim_nn_linear(n, "q_proj", x, c->heads * dim, true), dim);
     a.k = heads_of(h, plim_nn_linear(n, "k_proj", x, kv * dim, true), dim);
     a.v = heads_of(h, plim_nn_linear(n, "v_proj", x, kv * dim, true), dim);
-    x = rotary_attention(h, c, (plim_hf_attention){.q = a.q, .k = a.k, .v = a.v}, rope);
+    x = rotary_attention(h, c, (plim_hf_attention){.q = a.q, .k = a.k, .v = a.v}, rope, false);
     x = plim_nn_linear(n, "dense", x, c->hidden, true);
     plim_nn_leave(n);
     return x;
@@ -115,10 +121,9 @@ static uint32_t phi_layer(plim_hf *h, const config *c, int64_t i, uint32_t x,
     uint32_t y = plim_nn_layer_norm(n, "input_layernorm", x, c->eps);
     uint32_t a = phi_attention(h, c, y, rope);
     a = plim_nn_dropout(n, "resid_dropout", a, c->hidden_dropout);
-    y = phi_mlp(h, c, y);
-    y = plim_nn_dropout(n, "resid_dropout", y, c->hidden_dropout);
-    y = plim_nn_binary(n, "aten.add.Tensor", a, y);
-    x = plim_nn_binary(n, "aten.add.Tensor", y, x);
+    uint32_t z = plim_nn_dropout(n, "resid_dropout", phi_mlp(h, c, y), c->hidden_dropout);
+    x = plim_nn_binary(n, "aten.add.Tensor", plim_nn_binary(n, "aten.add.Tensor", a, z), x);
+    plim_hf_end_variables(n, (uint32_t[]){y, a, z}, 3);
     plim_nn_leave(n);
     return x;
 }
@@ -150,6 +155,7 @@ static void neox_build(plim_hf *h, const void *p)
     uint32_t x = plim_nn_embedding(n, r->embedding, ids, c->vocab, c->hidden, &embedding);
     uint32_t at = plim_hf_positions(h);
     plim_hf_causal_mask(h, (plim_hf_mask){.positions = at});
+    plim_nn_holds(n, x); /* inputs_embeds */
     x = plim_nn_dropout(n, r->dropout, x, c->embed_dropout);
     plim_hf_rope rope = plim_hf_rotary(h, plim_nn_join(n, r->prefix, "RotaryEmbedding"), "", x,
                                        at, (int64_t)((double)dim * c->partial));

@@ -35,6 +35,7 @@ static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x)
     a.k = heads_of(h, c, k);
     a.v = heads_of(h, c, v);
     plim_hf_update_cache(h, &a.k, &a.v, 0);
+    plim_nn_called(n, (uint32_t[]){a.q, a.k, a.v}, 3); /* variables, until it returns */
     x = plim_nn_reshape(n, plim_hf_sdpa(n, a), INTS(h->batch, h->seq, -1));
     x = plim_nn_linear(n, "out_proj", x, c->hidden, c->bias);
     plim_nn_leave(n);
@@ -95,6 +96,7 @@ static uint32_t add_decoder(plim_hf *h, const config *c, int64_t width, uint32_t
     uint32_t where = embed_positions(h, c);
     if (width != c->hidden)
         x = plim_nn_linear(n, "project_in", x, c->hidden, false);
+    plim_nn_called(n, (uint32_t[]){x, where}, 2); /* variables, until it returns */
     x = plim_nn_binary(n, "aten.add.Tensor", x, where);
     for (int64_t i = 0; i < c->layers && !n->st; i++)
         x = add_layer(h, c, i, x);

@@ -480,15 +480,21 @@ uint32_t plim_hf_rotated_part(plim_nn *n, uint32_t x, plim_hf_rope r, uint32_t *
     return part;
 }
 
-void plim_hf_rotate_parts(plim_nn *n, uint32_t *q, uint32_t *k, plim_hf_rope r)
+void plim_hf_rotate_parts(plim_nn *n, uint32_t *q, uint32_t *k, plim_hf_rope r, bool own)
 {
-    uint32_t rest[2];
+    uint32_t rest[2], turned[2];
+    const uint32_t was[2] = {*q, *k};
     *q = plim_hf_rotated_part(n, *q, r, &rest[0]);
     *k = plim_hf_rotated_part(n, *k, r, &rest[1]);
-    *q = plim_hf_rotate(n, *q, r);
-    *k = plim_hf_rotate(n, *k, r);
-    *q = plim_nn_cat(n, (uint32_t[]){*q, rest[0]}, 2, -1);
-    *k = plim_nn_cat(n, (uint32_t[]){*k, rest[1]}, 2, -1);
+    turned[0] = plim_hf_rotate(n, *q, r);
+    turned[1] = plim_hf_rotate(n, *k, r);
+    *q = plim_nn_cat(n, (uint32_t[]){turned[0], rest[0]}, 2, -1);
+    if (own) /* a variable that gets the result */
+        plim_hf_end_variable(n, turned[0]);
+    *k = plim_nn_cat(n, (uint32_t[]){turned[1], rest[1]}, 2, -1);
+    plim_hf_end_variables(n, was, 2);
+    if (!own) /* the caller's variables */
+        plim_hf_end_variables(n, turned, 2);
 }
 
 uint32_t plim_hf_rotate_halves(plim_nn *n, uint32_t x, plim_hf_rope r)
@@ -650,9 +656,11 @@ uint32_t plim_hf_eager(plim_nn *n, plim_hf_attention a)
         w = plim_nn_to_like(n, w, a.v); /* in the dtype of q, which is freed earlier */
         w = plim_nn_dropout_op(n, w, a.dropout);
     }
-    w = tokens_first(n, plim_nn_binary(n, "aten.matmul.default", w, a.v));
+    plim_nn_returned(n, w, a.through);
+    uint32_t y = tokens_first(n, plim_nn_binary(n, "aten.matmul.default", w, a.v));
+    plim_hf_end_variables(n, (uint32_t[]){a.k, a.v}, 2);
     plim_hf_end_variables(n, &combined, combined != PLIM_NONE);
-    return w;
+    return y;
 }
 
 /* ---- heads ------------------------------------------------------------------------------------------ */

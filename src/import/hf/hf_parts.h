@@ -91,8 +91,9 @@ uint32_t plim_hf_rotate(plim_nn *n, uint32_t x, plim_hf_rope r);
 void plim_hf_apply_rope(plim_nn *n, uint32_t a, uint32_t b, plim_hf_rope r, uint32_t out[2]);
 /* The part of each head that is rotated, as wide as cos; *rest: the other part. */
 uint32_t plim_hf_rotated_part(plim_nn *n, uint32_t x, plim_hf_rope r, uint32_t *rest);
-/* Rotates that part of q and k, and joins the rest to it again. */
-void plim_hf_rotate_parts(plim_nn *n, uint32_t *q, uint32_t *k, plim_hf_rope r);
+/* Rotates that part of q and k, and joins the rest to it again.  own: in a function of its own,
+ * which rebinds its variables; else those are the caller's. */
+void plim_hf_rotate_parts(plim_nn *n, uint32_t *q, uint32_t *k, plim_hf_rope r, bool own);
 /* gpt-oss: tables of half a head, and a head as two halves */
 plim_hf_rope plim_hf_rotary_halves(plim_hf *h, const char *type, uint32_t x,
                                    uint32_t positions, int64_t dim);
@@ -107,6 +108,7 @@ typedef struct plim_hf_attention {
     double scale, dropout;
     double softcap; /* for eager attention; 0: none */
     uint32_t sinks; /* for eager attention; PLIM_NONE: none */
+    uint32_t through; /* eager attention: callers that return the probabilities, too */
 } plim_hf_attention;
 /* past_key_values.update(): with use_cache, copies of k and v, which the model returns with
  * its other outputs.  window: to so many tokens the layer's cache is bounded; 0: it is not. */
