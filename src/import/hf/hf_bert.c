@@ -69,8 +69,10 @@ static uint32_t add_embeddings(const bert *b, uint32_t ids, uint32_t *table)
     type = plim_nn_expand(n, type, INTS(b->h->batch, b->h->seq));
     uint32_t x = plim_nn_embedding(n, "word_embeddings", ids, c->vocab, width, table);
     type = plim_nn_embedding(n, "token_type_embeddings", type, c->types, width, NULL);
+    uint32_t words = x;
     x = plim_nn_binary(n, "aten.add.Tensor", x, type);
     where = plim_nn_embedding(n, "position_embeddings", where, c->positions, width, NULL);
+    plim_nn_called(n, (uint32_t[]){words, type, where}, 3); /* until it returns */
     x = plim_nn_binary(n, "aten.add.Tensor", x, where);
     x = plim_nn_layer_norm(n, "LayerNorm", x, c->eps);
     x = plim_nn_dropout(n, "dropout", x, c->dropout);
@@ -86,8 +88,9 @@ static uint32_t add_output(const bert *b, const char *type, uint32_t x, uint32_t
     plim_nn *n = b->n;
     enter_module(b, "output", type);
     x = plim_nn_linear(n, "dense", x, b->c->hidden, true);
-    x = plim_nn_dropout(n, "dropout", x, b->c->dropout);
-    x = plim_nn_binary(n, "aten.add.Tensor", x, before);
+    uint32_t hidden = plim_nn_dropout(n, "dropout", x, b->c->dropout);
+    plim_nn_called(n, &hidden, 1); /* until LayerNorm's result replaces it */
+    x = plim_nn_binary(n, "aten.add.Tensor", hidden, before);
     x = plim_nn_layer_norm(n, "LayerNorm", x, b->c->eps);
     plim_nn_leave(n);
     return x;
@@ -106,6 +109,7 @@ static uint32_t add_attention(const bert *b, uint32_t x)
     enter_module(b, "self", "SelfAttention");
     uint32_t q = project_heads(b, "query", x), k = project_heads(b, "key", x),
              v = project_heads(b, "value", x);
+    plim_nn_called(n, (uint32_t[]){q, k, v}, 3); /* variables, until it returns */
     uint32_t y = plim_hf_full_attention(n, q, k, v, b->h->mask, b->c->attention_dropout);
     plim_nn_leave(n);
     y = add_output(b, "SelfOutput", y, x);
@@ -117,7 +121,9 @@ static uint32_t add_layer(const bert *b, int64_t i, uint32_t x)
 {
     plim_nn *n = b->n;
     enter_module(b, plim_nn_name(n, "layer.", i), "Layer");
+    plim_nn_called(n, &x, 1);
     x = add_attention(b, x);
+    plim_nn_holds(n, x); /* attention_output */
     enter_module(b, "intermediate", "Intermediate");
     uint32_t y = plim_nn_linear(n, "dense", x, b->c->ffn, true);
     y = plim_hf_act(b->h, "intermediate_act_fn", b->c->act, y);
@@ -158,9 +164,11 @@ static uint32_t add_base(const bert *b, bool pooled, uint32_t *table)
 {
     enter_module(b, b->r->base, "Model");
     uint32_t x = add_encoder(b, table);
-    x = pooled ? add_pooler(b, x) : x;
+    uint32_t y = pooled ? add_pooler(b, x) : x;
     plim_nn_leave(b->n);
-    return x;
+    plim_nn_holds(b->n, x); /* the head's variables: outputs, and what it takes of them */
+    plim_nn_holds(b->n, y);
+    return y;
 }
 
 /* ---- heads --------------------------------------------------------------------------------- */

@@ -22,6 +22,7 @@ static uint32_t add_embeddings(plim_hf *h, const config *c, uint32_t *table)
     uint32_t x = plim_nn_embedding(n, "word_embeddings", ids, c->vocab, c->hidden, table);
     where = plim_nn_slice(n, where, 1, 0, h->seq, 1);
     where = plim_nn_embedding(n, "position_embeddings", where, c->positions, c->hidden, NULL);
+    plim_nn_called(n, (uint32_t[]){x, where}, 2); /* variables, until it returns */
     x = plim_nn_binary(n, "aten.add.Tensor", x, where);
     x = plim_nn_layer_norm(n, "LayerNorm", x, eps);
     x = plim_nn_dropout(n, "dropout", x, c->dropout);
@@ -43,6 +44,7 @@ static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x)
     plim_nn_enter(n, "attention", "DistilBertSelfAttention");
     uint32_t q = project_heads(h, c, "q_lin", x), k = project_heads(h, c, "k_lin", x),
              v = project_heads(h, c, "v_lin", x);
+    plim_nn_called(n, (uint32_t[]){q, k, v}, 3); /* variables, until it returns */
     x = plim_hf_full_attention(n, q, k, v, h->mask, c->attention_dropout);
     x = plim_nn_linear(n, "out_lin", x, c->hidden, true);
     plim_nn_leave(n);
@@ -53,13 +55,17 @@ static uint32_t add_layer(plim_hf *h, const config *c, int64_t i, uint32_t x)
 {
     plim_nn *n = &h->n;
     plim_nn_enter(n, plim_nn_name(n, "layer.", i), "TransformerBlock");
-    x = plim_nn_binary(n, "aten.add.Tensor", add_attention(h, c, x), x);
+    uint32_t before = x, attended = add_attention(h, c, x);
+    x = plim_nn_binary(n, "aten.add.Tensor", attended, before);
     x = plim_nn_layer_norm(n, "sa_layer_norm", x, eps);
+    plim_hf_end_variable(n, attended);
+    plim_nn_called(n, (uint32_t[]){before, x}, 2); /* sa_output */
     plim_nn_enter(n, "ffn", "FFN");
     uint32_t y =
         plim_hf_mlp(h, (plim_hf_ffn){"lin1", "activation", "lin2"}, c->act, x, c->ffn, true);
     y = plim_nn_dropout(n, "dropout", y, c->dropout);
     plim_nn_leave(n);
+    plim_nn_holds(n, y); /* ffn_output, until the norm's result replaces it */
     y = plim_nn_binary(n, "aten.add.Tensor", y, x);
     y = plim_nn_layer_norm(n, "output_layer_norm", y, eps);
     plim_nn_leave(n);

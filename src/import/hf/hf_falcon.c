@@ -158,6 +158,7 @@ static uint32_t add_layer(plim_hf *h, const config *c, int64_t i, uint32_t x,
     if (c->new_decoder || c->parallel)
         y = plim_nn_binary(n, "aten.add_.Tensor", y, a);
     x = dropout_add(n, y, x, c->hidden_dropout);
+    plim_hf_end_variables(n, (uint32_t[]){before, into_mlp, a, y}, 4);
     plim_nn_leave(n);
     return x;
 }

@@ -368,6 +368,10 @@ static void make_masks(llama *l, uint32_t positions, uint32_t embedded)
         l->mask = plim_hf_causal_mask(l->h, full);
     if (some || w == WINDOW_PATTERN || w == WINDOW_LOWEST) /* masks made even if unused */
         l->window_mask = plim_hf_causal_mask(l->h, window);
+    const uint32_t masks[] = {l->mask, l->window_mask}; /* a dict has them */
+    for (size_t i = 0; i < PLIM_COUNT(masks); i++)
+        if (masks[i] != PLIM_NONE)
+            plim_nn_holds(l->n, masks[i]);
 }
 
 static void make_ropes(llama *l, uint32_t positions, uint32_t embedded)
@@ -400,7 +404,8 @@ static uint32_t add_decoder(llama *l, uint32_t *embedding)
     plim_nn_order(n, "* rotary_emb");
     uint32_t x = embed_tokens(l, ids, embedding);
     uint32_t positions = plim_hf_positions(h);
-    plim_nn_called(n, (uint32_t[]){x, positions}, 2); /* variables, until it returns */
+    plim_nn_holds(n, x); /* variables, until it returns */
+    plim_nn_holds(n, positions);
     make_masks(l, positions, x);
     make_ropes(l, positions, x);
     for (int64_t i = 0; i < l->c->layers && !n->st; i++)

@@ -493,8 +493,8 @@ void plim_hf_rotate_parts(plim_nn *n, uint32_t *q, uint32_t *k, plim_hf_rope r, 
         plim_hf_end_variable(n, turned[0]);
     *k = plim_nn_cat(n, (uint32_t[]){turned[1], rest[1]}, 2, -1);
     plim_hf_end_variables(n, was, 2);
-    if (!own) /* the caller's variables */
-        plim_hf_end_variables(n, turned, 2);
+    for (int i = 0; i < 2 && !own; i++) /* the caller's variables */
+        plim_nn_holds(n, turned[i]);
 }
 
 uint32_t plim_hf_rotate_halves(plim_nn *n, uint32_t x, plim_hf_rope r)
@@ -669,6 +669,7 @@ uint32_t plim_hf_lm_head(plim_hf *h, uint32_t x, int64_t vocab, uint32_t embeddi
 {
     plim_nn *n = &h->n;
     h->hidden = x;
+    plim_nn_holds(n, x); /* hidden_states */
     /* hidden_states[:, slice_indices, :] */
     x = h->bind->prompts ? plim_nn_slice(n, x, 1, h->seq - 1, INT64_MAX, 1)
                          : plim_nn_unary(n, "aten.alias.default", x);
