@@ -7,6 +7,13 @@
 #include "core/shape.h"
 
 /* Whether a decoder keeps the keys and values of its layers among its outputs. */
+/* As attn_implementation of transformers; the default is the class's own. */
+typedef enum plim_attention {
+    PLIM_ATTENTION_DEFAULT,
+    PLIM_ATTENTION_SDPA,
+    PLIM_ATTENTION_EAGER,
+} plim_attention;
+
 typedef enum plim_caching {
     PLIM_CACHING_OFF,
     PLIM_CACHING_ON,
@@ -42,6 +49,7 @@ typedef struct plim_binding {
     uint32_t n_dims;
     /* for models that are built and not read */
     bool infer; /* build the graph of model.eval() */
+    plim_attention attention;
     plim_caching caching;
     int64_t cache_room; /* tokens for which a static cache has room; 0: it grows */
     bool prompts; /* a prompt of generate(): with mask and positions, and logits of its last

@@ -78,6 +78,10 @@ static void read_call(plim_job *job, const plim_settings *s)
     bool context = step->share.size[PLIM_AXIS_cp] > 1;
     job->bind.labels_are_inputs = loop->labels_are_inputs && !context;
     job->bind.positions_are_inputs = step->share.sequence; /* a part cannot count them */
+    job->bind.attention =
+        plim_setting_is(s, PLIM_SET_attention, "eager")  ? PLIM_ATTENTION_EAGER
+        : plim_setting_is(s, PLIM_SET_attention, "sdpa") ? PLIM_ATTENTION_SDPA
+                                                         : PLIM_ATTENTION_DEFAULT;
     job->bind.padded = plim_setting_is(s, PLIM_SET_sequences, "padded");
     job->bind.packed = plim_setting_is(s, PLIM_SET_sequences, "packed");
     bool off = plim_job_checkpoints(step) || plim_setting_is(s, PLIM_SET_cache, "off") ||
@@ -92,6 +96,7 @@ void plim_job_plain_call(plim_job *job)
 {
     job->bind.labels_are_inputs = job->bind.padded = job->bind.packed = false;
     job->bind.caching = PLIM_CACHING_OFF;
+    job->bind.attention = PLIM_ATTENTION_DEFAULT;
 }
 
 static plim_status check_batch(const plim_binding *b, plim_err *err)

@@ -75,12 +75,14 @@ static uint32_t attend_to(const bart *b, const char *name, uint32_t x, uint32_t 
         .q = project_heads(b, "q_proj", x, heads),
         .k = project_heads(b, "k_proj", seen, heads),
         .v = project_heads(b, "v_proj", seen, heads),
-        .mask = PLIM_NONE,
+        .mask = causal ? b->h->mask : PLIM_NONE,
         .sinks = PLIM_NONE,
         .causal = causal,
+        .softmax = PLIM_HF_SOFTMAX_PLAIN,
         .scale = b->r->early_scale ? 1 : 1 / sqrt((double)b->c->hidden / (double)heads),
         .dropout = b->c->attention_dropout};
-    x = plim_hf_join_heads(n, plim_hf_sdpa(n, a));
+    plim_nn_called(n, (uint32_t[]){x, a.q, a.k, a.v}, 4); /* variables, until it returns */
+    x = plim_hf_join_heads(n, plim_hf_attend(b->h, a));
     x = plim_nn_linear(n, "out_proj", x, b->c->hidden, true);
     plim_nn_leave(n);
     return x;

@@ -110,7 +110,14 @@ static uint32_t add_attention(const bert *b, uint32_t x)
     uint32_t q = project_heads(b, "query", x), k = project_heads(b, "key", x),
              v = project_heads(b, "value", x);
     plim_nn_called(n, (uint32_t[]){q, k, v}, 3); /* variables, until it returns */
-    uint32_t y = plim_hf_full_attention(n, q, k, v, b->h->mask, b->c->attention_dropout);
+    uint32_t y =
+        plim_hf_full_attention(b->h, (plim_hf_attention){.q = q,
+                                                         .k = k,
+                                                         .v = v,
+                                                         .mask = b->h->mask,
+                                                         .dropout = b->c->attention_dropout,
+                                                         .softmax = PLIM_HF_SOFTMAX_PLAIN,
+                                                         .through = 1});
     plim_nn_leave(n);
     y = add_output(b, "SelfOutput", y, x);
     plim_nn_leave(n);

@@ -142,8 +142,9 @@ static void bloom_build(plim_hf *h, const void *p)
     uint32_t x = plim_nn_embedding(n, "word_embeddings", ids, c->vocab, c->hidden, &embedding);
     x = plim_nn_layer_norm(n, "word_embeddings_layernorm", x, c->eps);
     uint32_t bias = build_alibi(h, c, x);
-    uint32_t mask = plim_hf_causal_mask(
-        h, (plim_hf_mask){.positions = PLIM_NONE, .eager = true, .like = x});
+    h->eager = true;
+    plim_hf_attends(h);
+    uint32_t mask = plim_hf_causal_mask(h, (plim_hf_mask){.positions = PLIM_NONE});
     for (int64_t i = 0; i < c->layers && !n->st; i++)
         x = add_block(h, c, i, x, bias, mask);
     x = plim_nn_layer_norm(n, "ln_f", x, c->eps);

@@ -177,7 +177,7 @@ static uint32_t add_attention(const deepseek *d, uint32_t x)
     x = heads_of(d, x, c->nope, c->v_dim, kv);
     a.k = expand_keys(d, x, kv[0], latent[1]);
     a.v = kv[1];
-    x = plim_nn_reshape(n, plim_hf_sdpa(n, a), INTS(b, s, -1));
+    x = plim_nn_reshape(n, plim_hf_attend(d->h, a), INTS(b, s, -1));
     x = plim_nn_linear(n, "o_proj", x, c->hidden, c->bias);
     plim_nn_leave(n);
     return x;

@@ -45,7 +45,12 @@ static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x)
     uint32_t q = project_heads(h, c, "q_lin", x), k = project_heads(h, c, "k_lin", x),
              v = project_heads(h, c, "v_lin", x);
     plim_nn_called(n, (uint32_t[]){q, k, v}, 3); /* variables, until it returns */
-    x = plim_hf_full_attention(n, q, k, v, h->mask, c->attention_dropout);
+    x = plim_hf_full_attention(h, (plim_hf_attention){.q = q,
+                                                      .k = k,
+                                                      .v = v,
+                                                      .mask = h->mask,
+                                                      .dropout = c->attention_dropout,
+                                                      .softmax = PLIM_HF_SOFTMAX_PLAIN});
     x = plim_nn_linear(n, "out_lin", x, c->hidden, true);
     plim_nn_leave(n);
     return x;

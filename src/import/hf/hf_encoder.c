@@ -178,17 +178,11 @@ uint32_t plim_hf_join_heads(plim_nn *n, uint32_t x)
     return plim_nn_reshape(n, x, INTS(plim_nn_dim(n, x, 0), plim_nn_dim(n, x, 1), -1));
 }
 
-uint32_t plim_hf_full_attention(plim_nn *n, uint32_t q, uint32_t k, uint32_t v, uint32_t mask,
-                                double dropout)
+uint32_t plim_hf_full_attention(plim_hf *h, plim_hf_attention a)
 {
-    plim_hf_attention a = {.q = q,
-                           .k = k,
-                           .v = v,
-                           .mask = mask,
-                           .sinks = PLIM_NONE,
-                           .scale = 1 / sqrt((double)plim_nn_dim(n, q, -1)),
-                           .dropout = dropout};
-    return plim_hf_join_heads(n, plim_hf_sdpa(n, a));
+    a.sinks = PLIM_NONE;
+    a.scale = 1 / sqrt((double)plim_nn_dim(&h->n, a.q, -1));
+    return plim_hf_join_heads(&h->n, plim_hf_attend(h, a));
 }
 
 /* ---- heads --------------------------------------------------------------------------------- */

@@ -42,9 +42,8 @@ void plim_hf_check_head_width(plim_hf *h, int64_t width, int64_t heads);
 uint32_t plim_hf_split_heads(plim_nn *n, uint32_t x, int64_t dim);
 /* [batch, seq, heads, dim] to [batch, seq, heads * dim] */
 uint32_t plim_hf_join_heads(plim_nn *n, uint32_t x);
-/* Attention over q, k and v [batch, heads, seq, dim], mask PLIM_NONE: to all; heads joined */
-uint32_t plim_hf_full_attention(plim_nn *n, uint32_t q, uint32_t k, uint32_t v, uint32_t mask,
-                                double dropout);
+/* Attention to all tokens but those that the mask leaves out, with the usual scale; heads joined */
+uint32_t plim_hf_full_attention(plim_hf *h, plim_hf_attention a);
 
 /* ---- heads --------------------------------------------------------------------------- */
 

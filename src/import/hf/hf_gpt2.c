@@ -49,6 +49,7 @@ static uint32_t add_attention(plim_hf *h, const config *c, int64_t i, uint32_t x
     plim_hf_attention a = {.mask = h->mask,
                            .sinks = PLIM_NONE,
                            .causal = true,
+                           .softmax = PLIM_HF_SOFTMAX_CAST,
                            .scale = c->scale ? 1 / sqrt((double)dim) : 1,
                            .dropout = c->attention_dropout};
     if (c->inverse_layer)
@@ -59,7 +60,7 @@ static uint32_t add_attention(plim_hf *h, const config *c, int64_t i, uint32_t x
     plim_hf_update_cache(h, &a.k, &a.v, 0);
     plim_nn_called(n, (uint32_t[]){normed, a.q, a.k, a.v},
                    4); /* variables, until it returns */
-    x = plim_nn_reshape(n, plim_hf_sdpa(n, a), INTS(h->batch, h->seq, -1));
+    x = plim_nn_reshape(n, plim_hf_attend(h, a), INTS(h->batch, h->seq, -1));
     x = add_conv1d(h, "c_proj", x, c->hidden);
     x = plim_nn_dropout(n, "resid_dropout", x, c->resid_dropout);
     plim_nn_leave(n);

@@ -159,8 +159,9 @@ static void gptj_build(plim_hf *h, const void *p)
     plim_nn_enter(n, "transformer", "GPTJModel");
     uint32_t x = plim_nn_embedding(n, "wte", ids, c->vocab, c->hidden, &embedding);
     uint32_t positions = plim_hf_positions(h);
-    uint32_t mask = plim_hf_causal_mask(
-        h, (plim_hf_mask){.positions = positions, .eager = true, .like = x});
+    h->eager = true;
+    plim_hf_attends(h);
+    uint32_t mask = plim_hf_causal_mask(h, (plim_hf_mask){.positions = positions});
     plim_nn_holds(n, x); /* inputs_embeds */
     x = plim_nn_dropout(n, "drop", x, c->embed_dropout);
     for (int64_t i = 0; i < c->layers && !n->st; i++)

@@ -49,7 +49,7 @@ typedef struct row {
     bool gemma;        /* norms with a factor of 1 + weight, embedding times sqrt(hidden) */
     bool post_norms;   /* norms also after attention and MLP */
     bool query_scalar; /* attention scaled by 1 / sqrt(query_pre_attn_scalar) */
-    bool eager;        /* eager attention, because of its soft cap */
+    bool eager;        /* eager attention, unless sdpa is asked for, which has no soft cap */
     bool two_tables;   /* of rotary positions: layers with a window have their own */
     const char *model; /* class of the decoder; NULL: "Model" */
     bool fused;        /* Phi-3: one product for q, k and v, one for gate and up */
@@ -164,7 +164,7 @@ static uint32_t add_attention(const llama *l, uint32_t x, bool windowed)
     const uint32_t held[] = {a.q, a.k, a.v}; /* variables, until it returns */
     for (size_t i = 0; i < PLIM_COUNT(held); i++)
         plim_nn_holds(n, held[i]);
-    x = l->r->eager ? plim_hf_eager(n, a) : plim_hf_sdpa(n, a);
+    x = plim_hf_attend(l->h, a);
     x = plim_nn_reshape(n, x, INTS(l->h->batch, l->h->seq, -1));
     x = plim_nn_linear(n, "o_proj", x, c->hidden, c->attention_bias);
     plim_nn_leave(n);
@@ -354,11 +354,9 @@ static void keep_tokens(const llama *l)
                                          .window = c->window});
 }
 
-static void make_masks(llama *l, uint32_t positions, uint32_t embedded)
+static void make_masks(llama *l, uint32_t positions)
 {
-    plim_hf_mask full = {.positions = l->r->oss ? PLIM_NONE : positions,
-                         .eager = l->r->eager,
-                         .like = embedded};
+    const plim_hf_mask full = {.positions = l->r->oss ? PLIM_NONE : positions};
     plim_hf_mask window = full;
     windows w = l->r->windows;
     bool some = any_layer(l, true);
@@ -406,7 +404,7 @@ static uint32_t add_decoder(llama *l, uint32_t *embedding)
     uint32_t positions = plim_hf_positions(h);
     plim_nn_holds(n, x); /* variables, until it returns */
     plim_nn_holds(n, positions);
-    make_masks(l, positions, x);
+    make_masks(l, positions);
     make_ropes(l, positions, x);
     for (int64_t i = 0; i < l->c->layers && !n->st; i++)
         x = add_layer(l, i, x);
@@ -455,6 +453,7 @@ static void llama_build(plim_hf *h, const void *p)
     llama l = {.h = h, .n = &h->n, .c = &c, .r = h->family->row};
     uint32_t embedding = PLIM_NONE;
     l.mask = l.window_mask = PLIM_NONE;
+    h->eager |= l.r->oss || (l.r->eager && h->bind->attention != PLIM_ATTENTION_SDPA);
     c.kv_heads = c.kv_heads ? c.kv_heads : c.heads;
     c.head_dim = c.head_dim ? c.head_dim : c.hidden / c.heads;
     l.norm = class_of(&l, "RMSNorm");

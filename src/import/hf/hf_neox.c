@@ -32,7 +32,7 @@ static uint32_t rotary_attention(plim_hf *h, const config *c, plim_hf_attention 
     const uint32_t held[] = {a.q, a.k, a.v}; /* variables, until it returns */
     for (size_t i = 0; i < PLIM_COUNT(held); i++)
         plim_nn_holds(n, held[i]);
-    return plim_nn_reshape(n, plim_hf_sdpa(n, a), INTS(h->batch, h->seq, -1));
+    return plim_nn_reshape(n, plim_hf_attend(h, a), INTS(h->batch, h->seq, -1));
 }
 
 /* ---- GPT-NeoX ------------------------------------------------------------------------ */

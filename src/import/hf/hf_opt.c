@@ -36,7 +36,7 @@ static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x)
     a.v = heads_of(h, c, v);
     plim_hf_update_cache(h, &a.k, &a.v, 0);
     plim_nn_called(n, (uint32_t[]){a.q, a.k, a.v}, 3); /* variables, until it returns */
-    x = plim_nn_reshape(n, plim_hf_sdpa(n, a), INTS(h->batch, h->seq, -1));
+    x = plim_nn_reshape(n, plim_hf_attend(h, a), INTS(h->batch, h->seq, -1));
     x = plim_nn_linear(n, "out_proj", x, c->hidden, c->bias);
     plim_nn_leave(n);
     return x;

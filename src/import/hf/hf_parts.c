@@ -184,7 +184,7 @@ static uint32_t padding_mask(plim_hf *h, plim_hf_mask m)
 static bool needs_mask(plim_hf *h, plim_hf_mask m, uint32_t padding, uint32_t packing)
 {
     int64_t keys = count_keys(h, m);
-    if (m.eager || m.always || packing != PLIM_NONE || (m.sliding && keys >= m.window))
+    if (h->eager || m.always || packing != PLIM_NONE || (m.sliding && keys >= m.window))
         return true;
     if (h->bind->prompts) /* a pass over one token is compiled, if the cache can be */
         return h->seq == 1 && cache_room(h, 0);
@@ -197,11 +197,21 @@ static bool needs_mask(plim_hf *h, plim_hf_mask m, uint32_t padding, uint32_t pa
 /* src: accelerate 1.11 big_modeling.py _attach_context_parallel_hooks */
 static void refuse_windows(plim_hf *h, plim_hf_mask m)
 {
-    if (h->contexts > 1 && (m.eager || (m.sliding && m.window)))
+    if (h->contexts > 1 && (h->eager || (m.sliding && m.window)))
         plim_nn_fail(
             &h->n, PLIM_EUSAGE,
             "cp: ring attention is causal attention to all tokens, and this model has "
             "layers of another kind");
+}
+
+/* Zeros and large negative numbers, in the type of the parameters. */
+static uint32_t eager_mask(plim_nn *n, uint32_t mask)
+{
+    uint32_t zero =
+        NN_OP(n, "aten.new_zeros.default",
+              ARG_T("self", n->st ? PLIM_NONE : n->leaves[0].value), ARG_IS("size", no_dims));
+    return NN_OP(n, "aten.where.ScalarOther", ARG_T("condition", mask), ARG_T("self", zero),
+                 ARG_F("other", -1e30));
 }
 
 uint32_t plim_hf_causal_mask(plim_hf *h, plim_hf_mask m)
@@ -219,12 +229,9 @@ uint32_t plim_hf_causal_mask(plim_hf *h, plim_hf_mask m)
         plim_nn_holds(n, h->unused = mask);
         return h->mask = PLIM_NONE;
     }
-    if (!m.eager) /* generate() makes it before the model runs, so that this can be compiled */
+    if (!h->eager) /* generate() makes it before the model runs, so that this can be compiled */
         return cache_room(h, 0) ? h->mask = plim_nn_contiguous(n, mask) : mask;
-    uint32_t zero =
-        NN_OP(n, "aten.new_zeros.default", ARG_T("self", m.like), ARG_IS("size", no_dims));
-    return NN_OP(n, "aten.where.ScalarOther", ARG_T("condition", mask), ARG_T("self", zero),
-                 ARG_F("other", -1e30));
+    return h->mask = eager_mask(n, mask);
 }
 
 uint32_t plim_hf_full_mask(plim_hf *h)
@@ -234,7 +241,8 @@ uint32_t plim_hf_full_mask(plim_hf *h)
     if (padding == PLIM_NONE)
         return PLIM_NONE;
     plim_nn_unary(&h->n, "aten.all.default", padding); /* is there any? */
-    return h->mask = bool_mask(h, full, padding, PLIM_NONE);
+    uint32_t mask = bool_mask(h, full, padding, PLIM_NONE);
+    return h->mask = h->eager ? eager_mask(&h->n, mask) : mask;
 }
 
 /* ---- modules ----------------------------------------------------------------------------- */
@@ -493,8 +501,10 @@ void plim_hf_rotate_parts(plim_nn *n, uint32_t *q, uint32_t *k, plim_hf_rope r, 
         plim_hf_end_variable(n, turned[0]);
     *k = plim_nn_cat(n, (uint32_t[]){turned[1], rest[1]}, 2, -1);
     plim_hf_end_variables(n, was, 2);
-    for (int i = 0; i < 2 && !own; i++) /* the caller's variables */
+    for (int i = 0; i < 2 && !own; i++) { /* the caller's variables */
         plim_nn_holds(n, turned[i]);
+        plim_nn_holds(n, rest[i]);
+    }
 }
 
 uint32_t plim_hf_rotate_halves(plim_nn *n, uint32_t x, plim_hf_rope r)
@@ -643,6 +653,8 @@ uint32_t plim_hf_eager(plim_nn *n, plim_hf_attention a)
         w = plim_nn_unary(n, "aten.tanh.default", w);
         w = plim_nn_scalar(n, "aten.mul.Tensor", w, a.softcap);
     }
+    if (a.biased)
+        w = plim_nn_binary(n, "aten.add.Tensor", w, a.bias);
     if (a.mask != PLIM_NONE)
         w = plim_nn_binary(n, "aten.add.Tensor", w, a.mask);
     uint32_t combined = PLIM_NONE, scores = w;
@@ -652,8 +664,10 @@ uint32_t plim_hf_eager(plim_nn *n, plim_hf_attention a)
         w = plim_nn_to_like(n, w, a.v);
         plim_hf_end_variables(n, &scores, 1);
     } else {
-        w = plim_hf_softmax32(n, w, -1);
-        w = plim_nn_to_like(n, w, a.v); /* in the dtype of q, which is freed earlier */
+        w = a.softmax == PLIM_HF_SOFTMAX_FP32 ? plim_hf_softmax32(n, w, -1)
+                                              : plim_nn_softmax(n, w, -1);
+        if (a.softmax != PLIM_HF_SOFTMAX_PLAIN)
+            w = plim_nn_to_like(n, w, a.v); /* in the dtype of q, which is freed earlier */
         w = plim_nn_dropout_op(n, w, a.dropout);
     }
     plim_nn_returned(n, w, a.through);
@@ -661,6 +675,17 @@ uint32_t plim_hf_eager(plim_nn *n, plim_hf_attention a)
     plim_hf_end_variables(n, (uint32_t[]){a.k, a.v}, 2);
     plim_hf_end_variables(n, &combined, combined != PLIM_NONE);
     return y;
+}
+
+void plim_hf_attends(plim_hf *h)
+{
+    h->n.g->about.attention = h->eager ? PLIM_STR("eager") : PLIM_STR("sdpa");
+}
+
+uint32_t plim_hf_attend(plim_hf *h, plim_hf_attention a)
+{
+    plim_hf_attends(h);
+    return h->eager ? plim_hf_eager(&h->n, a) : plim_hf_sdpa(&h->n, a);
 }
 
 /* ---- heads ------------------------------------------------------------------------------------------ */

@@ -26,8 +26,6 @@ typedef struct plim_hf_mask {
     uint32_t positions; /* for the check; PLIM_NONE: the model does not pass them */
     bool sliding;
     int64_t window; /* of a sliding-window mask */
-    bool eager;     /* additive, for eager attention ... */
-    uint32_t like;  /* ... in the dtype of this value */
     bool always;    /* even where is_causal would do */
     bool full;      /* to later tokens, too */
     bool unpadded;  /* the attention_mask is about other tokens, those of the encoder */
@@ -101,6 +99,13 @@ uint32_t plim_hf_rotate_halves(plim_nn *n, uint32_t x, plim_hf_rope r);
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
+/* Of eager attention. */
+typedef enum plim_hf_softmax {
+    PLIM_HF_SOFTMAX_FP32, /* in fp32, cast to the type of the queries */
+    PLIM_HF_SOFTMAX_CAST, /* in the type of the scores, cast to that of the values */
+    PLIM_HF_SOFTMAX_PLAIN,
+} plim_hf_softmax;
+
 typedef struct plim_hf_attention {
     uint32_t q, k, v; /* [batch, heads, seq, dim]; k and v may have fewer heads */
     uint32_t mask;    /* or PLIM_NONE */
@@ -108,6 +113,9 @@ typedef struct plim_hf_attention {
     double scale, dropout;
     double softcap; /* for eager attention; 0: none */
     uint32_t sinks; /* for eager attention; PLIM_NONE: none */
+    plim_hf_softmax softmax;
+    bool biased; /* eager attention: `bias` is added to the scores before the mask */
+    uint32_t bias;
     uint32_t through; /* eager attention: callers that return the probabilities, too */
 } plim_hf_attention;
 /* past_key_values.update(): with use_cache, copies of k and v, which the model returns with
@@ -115,6 +123,10 @@ typedef struct plim_hf_attention {
 void plim_hf_update_cache(plim_hf *h, uint32_t *k, uint32_t *v, int64_t window);
 /* [batch, seq, heads, dim], contiguous */
 uint32_t plim_hf_sdpa(plim_nn *n, plim_hf_attention a);
+/* By sdpa, or eager if h->eager. */
+uint32_t plim_hf_attend(plim_hf *h, plim_hf_attention a);
+/* The model has this choice of attention. */
+void plim_hf_attends(plim_hf *h);
 uint32_t plim_hf_eager(plim_nn *n, plim_hf_attention a);
 
 /* ---- heads -------------------------------------------------------------------------------------- */

@@ -47,7 +47,9 @@ static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x)
     plim_nn_enter(n, "attention", "ViTAttention");
     uint32_t q = project_heads(h, c, "q_proj", x), k = project_heads(h, c, "k_proj", x),
              v = project_heads(h, c, "v_proj", x);
-    x = plim_hf_full_attention(n, q, k, v, PLIM_NONE, c->attention_dropout);
+    x = plim_hf_full_attention(
+        h, (plim_hf_attention){
+               .q = q, .k = k, .v = v, .mask = PLIM_NONE, .dropout = c->attention_dropout});
     x = plim_nn_linear(n, "o_proj", x, c->hidden, true);
     plim_nn_leave(n);
     return x;
