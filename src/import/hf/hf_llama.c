@@ -366,10 +366,6 @@ static void make_masks(llama *l, uint32_t positions)
         l->mask = plim_hf_causal_mask(l->h, full);
     if (some || w == WINDOW_PATTERN || w == WINDOW_LOWEST) /* masks made even if unused */
         l->window_mask = plim_hf_causal_mask(l->h, window);
-    const uint32_t masks[] = {l->mask, l->window_mask}; /* a dict has them */
-    for (size_t i = 0; i < PLIM_COUNT(masks); i++)
-        if (masks[i] != PLIM_NONE)
-            plim_nn_holds(l->n, masks[i]);
 }
 
 static void make_ropes(llama *l, uint32_t positions, uint32_t embedded)

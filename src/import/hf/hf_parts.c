@@ -229,9 +229,15 @@ uint32_t plim_hf_causal_mask(plim_hf *h, plim_hf_mask m)
         plim_nn_holds(n, h->unused = mask);
         return h->mask = PLIM_NONE;
     }
-    if (!h->eager) /* generate() makes it before the model runs, so that this can be compiled */
-        return cache_room(h, 0) ? h->mask = plim_nn_contiguous(n, mask) : mask;
-    return h->mask = eager_mask(n, mask);
+    if (h->eager)
+        mask = h->mask = eager_mask(n, mask);
+    else if (
+        cache_room(
+            h,
+            0)) /* generate() makes it before the model runs, so that this can be compiled */
+        mask = h->mask = plim_nn_contiguous(n, mask);
+    plim_nn_holds(n, mask); /* a variable of the model's forward */
+    return mask;
 }
 
 uint32_t plim_hf_full_mask(plim_hf *h)
