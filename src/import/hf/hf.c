@@ -250,7 +250,7 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     h.caching = wants_cache(group, hd, sizes.caching);
     h.eager = sizes.attention == PLIM_ATTENTION_EAGER;
     plim_status st = plim_graph_init(g, g->arena, err);
-    if (!group->caches) /* virtual tokens are for decoders */
+    if (!group->caches || group->encodes) /* virtual tokens are for decoders */
         sizes.virtual_tokens = 0;
     if (!st)
         st = named_sizes(&sizes, err);

@@ -181,6 +181,8 @@ typedef struct plim_hf_group {
     size_t size; /* of the configuration */
     bool loose;  /* its keys may be null, and builders check the bounds of sizes */
     bool caches; /* build() takes h->caching into account */
+    bool
+        encodes; /* an encoder reads the tokens first: virtual tokens are for decoders alone */
     /* Writes the model and ends with plim_nn_output.  `config` is of the group's own type. */
     void (*build)(plim_hf *h, const void *config);
 } plim_hf_group;

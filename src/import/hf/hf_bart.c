@@ -81,6 +81,8 @@ static uint32_t attend_to(const bart *b, const char *name, uint32_t x, uint32_t 
         .softmax = PLIM_HF_SOFTMAX_PLAIN,
         .scale = b->r->early_scale ? 1 : 1 / sqrt((double)b->c->hidden / (double)heads),
         .dropout = b->c->attention_dropout};
+    if (causal || seen != x)
+        plim_hf_update_cache(b->h, &a.k, &a.v, 0);
     plim_nn_called(n, (uint32_t[]){x, a.q, a.k, a.v}, 4); /* variables, until it returns */
     x = plim_hf_join_heads(n, plim_hf_attend(b->h, a));
     x = plim_nn_linear(n, "out_proj", x, b->c->hidden, true);
@@ -99,17 +101,25 @@ static uint32_t add_attention(const bart *b, const char *name, uint32_t x, uint3
     uint32_t y = b->r->norm_first ? plim_nn_layer_norm(n, norm, x, eps) : x;
     y = attend_to(b, name, y, memory == PLIM_NONE ? y : memory, heads, causal);
     y = apply_dropout(b, y);
+    uint32_t residual = x;
     x = plim_nn_binary(n, "aten.add.Tensor", x, y);
-    return b->r->norm_first ? x : plim_nn_layer_norm(n, norm, x, eps);
+    if (b->r->norm_first)
+        return x;
+    x = plim_nn_layer_norm(n, norm, x, eps);
+    plim_hf_end_variable(n, residual);
+    return x;
 }
 
 static uint32_t feed_forward(const bart *b, uint32_t x, int64_t ffn)
 {
     plim_nn *n = b->n;
     const char *norm = "final_layer_norm";
+    plim_nn_holds(n, x); /* residual, until it returns */
     uint32_t y = b->r->norm_first ? plim_nn_layer_norm(n, norm, x, eps) : x;
+    uint32_t hidden = y;
     y = plim_nn_linear(n, "fc1", y, ffn, true);
     y = plim_hf_act(b->h, "activation_fn", b->c->act, y);
+    plim_hf_end_variable(n, hidden);
     y = plim_nn_dropout_op(n, y, b->c->act_dropout);
     y = plim_nn_linear(n, "fc2", y, b->c->hidden, true);
     y = apply_dropout(b, y);
@@ -139,8 +149,7 @@ static uint32_t add_layers(const bart *b, uint32_t x, uint32_t memory)
 
 static uint32_t labels_of(const bart *b)
 {
-    return b->n->infer ? PLIM_NONE
-                       : plim_nn_input(b->n, "labels", PLIM_I64, INTS(b->h->batch, b->h->seq));
+    return b->n->infer ? PLIM_NONE : plim_hf_target(b->h, "labels");
 }
 
 /* Linear without bias over the decoder's output. */
@@ -189,13 +198,28 @@ static uint32_t bart_half(const bart *b, uint32_t ids, uint32_t shared, uint32_t
     x = plim_nn_scalar(n, "aten.mul.Tensor", x, scale);
     plim_nn_leave(n);
     uint32_t at = decoder ? plim_nn_arange(n, b->h->seq) : PLIM_NONE;
-    if (decoder)
+    if (decoder) {
         at = plim_nn_scalar(n, "aten.add.Tensor", at, 0);
-    x = plim_nn_binary(n, "aten.add.Tensor", x, bart_positions(b, at));
+        plim_hf_causal_mask(b->h, (plim_hf_mask){.positions = PLIM_NONE, .unpadded = true});
+    }
+    uint32_t where = bart_positions(b, at);
+    plim_nn_called(n, (uint32_t[]){x, where}, 2); /* variables, until it returns */
+    x = plim_nn_binary(n, "aten.add.Tensor", x, where);
     x = plim_nn_layer_norm(n, "layernorm_embedding", x, eps);
     x = add_layers(b, apply_dropout(b, x), memory);
     plim_nn_leave(n);
     return x;
+}
+
+/* From here on tokens are those of the decoder. */
+static void follow_target(const bart *b, uint32_t ids)
+{
+    b->h->seq = plim_nn_dim(b->n, ids, 1);
+    if (b->h->seq > b->c->positions)
+        plim_nn_fail(b->n, PLIM_ERANGE,
+                     "the decoder gets %" PRId64
+                     " tokens, the model has positions for %" PRId64,
+                     b->h->seq, b->c->positions);
 }
 
 static void bart_lm(const bart *b)
@@ -210,8 +234,11 @@ static void bart_lm(const bart *b)
     uint32_t shared = plim_nn_param(n, "weight", INTS(b->c->vocab, b->c->hidden));
     plim_nn_leave(n);
     uint32_t memory = bart_half(b, ids, shared, PLIM_NONE);
+    follow_target(b, shifted);
     uint32_t x = bart_half(b, shifted, shared, memory);
     plim_nn_leave(n);
+    plim_nn_holds(n, x); /* outputs, until it returns */
+    plim_nn_holds(n, memory);
     x = lm_head(b, "lm_head", x, shared);
     x = plim_nn_binary(n, "aten.add.Tensor", x, bias);
     plim_hf_class_outputs(b->h, x, labels);
@@ -243,7 +270,8 @@ static uint32_t whisper_encoder(const bart *b, uint32_t sound)
     x = plim_nn_permute(n, x, INTS(0, 2, 1));
     uint32_t where = plim_nn_arange(n, c->frames), table;
     where = plim_nn_embedding(n, "embed_positions", where, c->frames, c->hidden, &table);
-    plim_nn_freeze(n, table); /* sines and cosines */
+    plim_nn_freeze(n, table);                     /* sines and cosines */
+    plim_nn_called(n, (uint32_t[]){x, where}, 2); /* variables, until it returns */
     x = plim_nn_binary(n, "aten.add.Tensor", x, where);
     x = add_layers(b, apply_dropout(b, x), PLIM_NONE);
     plim_nn_leave(n);
@@ -266,6 +294,7 @@ static uint32_t whisper_decoder(const bart *b, uint32_t ids, uint32_t memory, ui
     uint32_t where = NN_OP(n, "aten.index.Tensor", ARG_T("self", w),
                            ARG_TS("indices", (&(const uint32_t){at}), 1));
     plim_nn_leave(n);
+    plim_nn_called(n, (uint32_t[]){x, where}, 2); /* variables, until it returns */
     x = plim_nn_binary(n, "aten.add.Tensor", x, where);
     x = apply_dropout(b, x);
     plim_hf_causal_mask(b->h, (plim_hf_mask){.positions = at, .unpadded = true});
@@ -287,6 +316,7 @@ static void whisper_lm(const bart *b)
     uint32_t memory = whisper_encoder(b, sound);
     uint32_t x = whisper_decoder(b, shifted, memory, &table);
     plim_nn_leave(n);
+    plim_nn_holds(n, x); /* outputs, until it returns */
     x = lm_head(b, "proj_out", x, table);
     plim_hf_class_outputs(b->h, x, labels);
     plim_nn_output(n, memory);
@@ -298,6 +328,7 @@ static void bart_build(plim_hf *h, const void *p)
 {
     const config *c = p;
     bart b = {.h = h, .n = &h->n, .c = c, .r = h->family->row};
+    h->caching &= h->n.infer; /* labels turn it off */
     plim_hf_check_head_width(h, c->hidden, c->encoder.heads);
     plim_hf_check_head_width(h, c->hidden, c->decoder.heads);
     plim_hf_refuse(h, h->n.dtype == PLIM_F16, "dtype float16");
@@ -351,5 +382,7 @@ const plim_hf_group plim_hf_bart = {
     .keys = bart_keys,
     .n_keys = PLIM_COUNT(bart_keys),
     .size = sizeof(config),
+    .caches = true,
+    .encodes = true,
     .build = bart_build,
 };

@@ -38,6 +38,7 @@ static uint32_t add_attention(plim_hf *h, const tower *t, uint32_t x, bool causa
                            .causal = causal,
                            .scale = 1 / sqrt((double)t->hidden / (double)t->heads),
                            .dropout = t->dropout};
+    plim_nn_called(n, (uint32_t[]){x, a.q, a.k, a.v}, 4); /* variables, until it returns */
     x = plim_hf_join_heads(n, plim_hf_attend(h, a));
     x = plim_nn_linear(n, "out_proj", x, t->hidden, true);
     plim_nn_leave(n);

@@ -246,12 +246,22 @@ void plim_hf_class_outputs(plim_hf *h, uint32_t logits, uint32_t labels)
     plim_nn_output(n, logits);
 }
 
+uint32_t plim_hf_target(plim_hf *h, const char *name)
+{
+    const struct plim_input_shape *in = bound_shape(h, name, false);
+    int64_t tokens = in && in->rank == 2 ? in->dim[1] : h->seq;
+    if (tokens < 1 || tokens > INT32_MAX)
+        plim_nn_fail(&h->n, PLIM_ERANGE, "input '%s' has %" PRId64 " tokens, not 1..%d", name,
+                     tokens, (int)INT32_MAX);
+    return plim_hf_input(h, name, PLIM_I64, INTS(h->batch, tokens));
+}
+
 uint32_t plim_hf_shift_right(plim_hf *h, uint32_t labels)
 {
     plim_nn *n = &h->n;
-    plim_ints size = INTS(h->batch, h->seq);
     if (n->infer)
-        return plim_nn_input(n, "decoder_input_ids", PLIM_I64, size);
+        return plim_hf_target(h, "decoder_input_ids");
+    plim_ints size = INTS(h->batch, plim_nn_dim(n, labels, 1));
     uint32_t x =
         NN_OP(n, "aten.new_zeros.default", ARG_T("self", labels), ARG_IS("size", size));
     uint32_t from = plim_nn_slice(n, labels, 1, 0, -1, 1);

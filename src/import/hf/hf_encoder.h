@@ -67,6 +67,8 @@ int64_t plim_hf_n_labels(plim_hf *h, const plim_hf_labels *l);
 void plim_hf_class_outputs(plim_hf *h, uint32_t logits, uint32_t labels);
 /* one row per item of the batch: by problem_type; if null, the number of labels decides */
 void plim_hf_sequence_outputs(plim_hf *h, uint32_t logits, const plim_hf_labels *l);
+/* The input of this name, [batch, tokens]: as many as its shape was given, else as the source has. */
+uint32_t plim_hf_target(plim_hf *h, const char *name);
 /* The decoder's input: in training `labels`, shifted; in inference an input of its own.  Both
  * [batch, seq]. */
 uint32_t plim_hf_shift_right(plim_hf *h, uint32_t labels);

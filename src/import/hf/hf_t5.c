@@ -30,6 +30,7 @@ static uint32_t add_norm(const stack *s, const char *name, uint32_t x)
     v = NN_OP(n, "aten.pow.Tensor_Scalar", ARG_T("self", v), ARG_I("exponent", 2));
     v = NN_OP(n, "aten.mean.dim", ARG_T("self", v), ARG_IS("dim", INTS(-1)),
               ARG_I("keepdim", 1));
+    plim_nn_called(n, (uint32_t[]){x, v}, 2); /* variance, until it returns */
     v = plim_nn_scalar(n, "aten.add.Tensor", v, s->c->eps);
     v = plim_nn_unary(n, "aten.rsqrt.default", v);
     x = plim_nn_binary(n, "aten.mul.Tensor", x, v);
@@ -112,6 +113,12 @@ static uint32_t mask_future(const stack *s, uint32_t bias)
                  ARG_F("other", -1e30));
 }
 
+static uint32_t sdpa_mask(const stack *s, uint32_t bias, bool cross)
+{
+    bool future = s->decoder && !cross && s->h->seq > 1;
+    return plim_nn_contiguous(s->n, future ? mask_future(s, bias) : bias);
+}
+
 /* ---- a block ------------------------------------------------------------------------------ */
 
 static uint32_t project_heads(const stack *s, const char *name, uint32_t x)
@@ -133,15 +140,24 @@ static uint32_t attend_to(const stack *s, uint32_t x, uint32_t seen, bool cross,
                            .v = project_heads(s, "v", seen),
                            .sinks = PLIM_NONE,
                            .scale = 1,
-                           .dropout = s->c->dropout};
+                           .dropout = s->c->dropout,
+                           .softmax = PLIM_HF_SOFTMAX_PLAIN,
+                           .biased = true,
+                           .through = 1};
+    if (s->decoder)
+        plim_hf_update_cache(s->h, &a.k, &a.v, 0);
+    plim_nn_called(n, (uint32_t[]){x, seen, a.q, a.k, a.v},
+                   5); /* variables, until it returns */
     if (*bias == PLIM_NONE)
         *bias = cross ? NN_OP(n, "aten.new_zeros.default", ARG_T("self", a.q),
                               ARG_IS("size", INTS(1, s->c->heads, plim_nn_dim(n, a.q, 2),
                                                   plim_nn_dim(n, a.k, 2))))
                       : position_bias(s);
-    a.mask = s->decoder && !cross && s->h->seq > 1 ? mask_future(s, *bias) : *bias;
-    a.mask = plim_nn_contiguous(n, a.mask);
-    x = plim_hf_join_heads(n, plim_hf_sdpa(n, a));
+    a.bias = *bias;
+    a.mask = !s->h->eager           ? sdpa_mask(s, *bias, cross)
+             : s->decoder && !cross ? s->h->mask
+                                    : PLIM_NONE;
+    x = plim_hf_join_heads(n, plim_hf_attend(s->h, a));
     x = plim_nn_linear(n, "o", x, s->c->hidden, false);
     plim_nn_leave(n);
     return x;
@@ -152,10 +168,10 @@ static uint32_t add_attention(stack *s, const char *name, uint32_t x, bool cross
     plim_nn *n = s->n;
     plim_nn_enter(n, name, cross ? "T5LayerCrossAttention" : "T5LayerSelfAttention");
     plim_nn_order(n, "SelfAttention EncDecAttention *");
-    uint32_t y = add_norm(s, "layer_norm", x);
-    y = attend_to(s, y, cross ? s->memory : y, cross, &s->bias[cross]);
-    y = apply_dropout(s, y);
-    x = plim_nn_binary(n, "aten.add.Tensor", x, y);
+    uint32_t normed = add_norm(s, "layer_norm", x);
+    uint32_t y = attend_to(s, normed, cross ? s->memory : normed, cross, &s->bias[cross]);
+    plim_nn_called(n, (uint32_t[]){x, normed, y}, 3); /* attention_output */
+    x = plim_nn_binary(n, "aten.add.Tensor", x, apply_dropout(s, y));
     plim_nn_leave(n);
     return x;
 }
@@ -183,6 +199,13 @@ static uint32_t last_linear(const stack *s, uint32_t x)
     return x;
 }
 
+/* Both factors are variables of the open module, until it returns. */
+static uint32_t multiply_gate(const stack *s, uint32_t gate, uint32_t up)
+{
+    plim_nn_called(s->n, (uint32_t[]){gate, up}, 2);
+    return plim_nn_binary(s->n, "aten.mul.Tensor", gate, up);
+}
+
 static uint32_t feed_forward(const stack *s, const char *name, uint32_t x)
 {
     const config *c = s->c;
@@ -196,12 +219,11 @@ static uint32_t feed_forward(const stack *s, const char *name, uint32_t x)
     uint32_t up = plim_nn_linear(n, gate ? "wi_0" : "wi", y, c->ffn, false);
     up = plim_hf_act(s->h, "act", act, up);
     if (gate)
-        up = plim_nn_binary(n, "aten.mul.Tensor", up,
-                            plim_nn_linear(n, "wi_1", y, c->ffn, false));
+        up = multiply_gate(s, up, plim_nn_linear(n, "wi_1", y, c->ffn, false));
     y = last_linear(s, apply_dropout(s, up));
     plim_nn_leave(n);
-    y = apply_dropout(s, y);
-    x = plim_nn_binary(n, "aten.add.Tensor", x, y);
+    plim_nn_called(n, (uint32_t[]){x, y}, 2); /* forwarded_states */
+    x = plim_nn_binary(n, "aten.add.Tensor", x, apply_dropout(s, y));
     plim_nn_leave(n);
     return x;
 }
@@ -225,6 +247,9 @@ static uint32_t run_stack(stack s, uint32_t ids)
     plim_nn_enter(n, "embed_tokens", "Embedding");
     uint32_t x = plim_nn_embedding_op(n, ids, plim_nn_tie(n, "weight", s.table));
     plim_nn_leave(n);
+    plim_nn_called(n, &x, 1); /* inputs_embeds, until it returns */
+    if (s.decoder && s.h->eager)
+        plim_hf_causal_mask(s.h, (plim_hf_mask){.positions = PLIM_NONE, .unpadded = true});
     x = apply_dropout(&s, x);
     for (int64_t i = 0; i < (s.decoder ? s.c->decoder_layers : s.c->layers) && !n->st; i++)
         x = add_block(&s, i, x);
@@ -248,13 +273,15 @@ static void t5_build(plim_hf *h, const void *p)
     plim_nn_root(n, "T5ForConditionalGeneration");
     uint32_t ids = plim_hf_ids(h), labels = PLIM_NONE;
     if (!n->infer)
-        labels = plim_nn_input(n, "labels", PLIM_I64, INTS(h->batch, h->seq));
+        labels = plim_hf_target(h, "labels");
     plim_nn_enter(n, "shared", "Embedding");
     s.table = plim_nn_param(n, "weight", INTS(c.vocab, c.hidden));
     plim_nn_leave(n);
     s.memory = run_stack(s, ids);
     s.decoder = true;
-    uint32_t x = run_stack(s, plim_hf_shift_right(h, labels));
+    uint32_t shifted = plim_hf_shift_right(h, labels);
+    h->seq = plim_nn_dim(n, shifted, 1); /* tokens are those of the decoder from here on */
+    uint32_t x = run_stack(s, shifted);
     if (c.tie)
         x = plim_nn_scalar(n, "aten.mul.Tensor", x, 1 / sqrt((double)c.hidden));
     plim_nn_enter(n, "lm_head", "Linear");
@@ -294,5 +321,7 @@ const plim_hf_group plim_hf_t5 = {
     .keys = t5_keys,
     .n_keys = PLIM_COUNT(t5_keys),
     .size = sizeof(config),
+    .caches = true,
+    .encodes = true,
     .build = t5_build,
 };

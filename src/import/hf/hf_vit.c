@@ -47,6 +47,7 @@ static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x)
     plim_nn_enter(n, "attention", "ViTAttention");
     uint32_t q = project_heads(h, c, "q_proj", x), k = project_heads(h, c, "k_proj", x),
              v = project_heads(h, c, "v_proj", x);
+    plim_nn_called(n, (uint32_t[]){x, q, k, v}, 4); /* variables, until it returns */
     x = plim_hf_full_attention(
         h, (plim_hf_attention){
                .q = q, .k = k, .v = v, .mask = PLIM_NONE, .dropout = c->attention_dropout});
