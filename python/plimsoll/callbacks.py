@@ -95,6 +95,23 @@ def machine_settings(torch: Any, device: Any) -> Dict[str, Any]:
 
 
 @contextmanager
+def _own_forward(module: Any) -> Iterator[None]:
+    """Without what accelerate puts around forward for mixed precision, autocast and a cast of the outputs: the settings
+    say that it is on, and in an export its casts would be counted a second time.
+    src: accelerate 1.15 accelerator.py prepare_model"""
+    own = getattr(module, "_original_forward", None)
+    wrapped = vars(module).get("forward")
+    if own is None or wrapped is None:
+        yield
+        return
+    module.forward = own
+    try:
+        yield
+    finally:
+        module.forward = wrapped
+
+
+@contextmanager
 def _as_before(torch: Any) -> Iterator[None]:
     """A prediction leaves no trace: neither in the random numbers, nor in what autocast has cached."""
     with torch.random.fork_rng(devices=[]), torch.autocast("cuda", enabled=False), torch.autocast("cpu", enabled=False):
@@ -167,7 +184,7 @@ class Monitor:
             self._torch.cuda.reset_peak_memory_stats(self._device)
         machine = machine_settings(self._torch, self._device)
         try:
-            with _as_before(self._torch), warnings.catch_warnings():
+            with _as_before(self._torch), _own_forward(module), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 self.prediction = estimate(module, *args, example_kwargs=dict(kwargs), **machine, **settings())
         except Exception as e:  # the training goes on, whatever an export runs into

@@ -44,8 +44,8 @@ static bool cudnn_serves(const plim_world *w, const plim_meta *q, const plim_met
 {
     return w->torch >= PLIM_SINCE_SDPA_CUDNN &&
            (plim_world_is(w, 90) || plim_world_is(w, 100)) && !call->mask_grad &&
-           q->dim[2] > 1 && q->dim[3] % 8 == 0 && v->dim[3] % 8 == 0 && q->dim[3] <= 256 &&
-           v->dim[3] <= 256;
+           !(call->dropout && w->torch >= PLIM_SINCE_SDPA_CUDNN_NO_DROPOUT) && q->dim[2] > 1 &&
+           q->dim[3] % 8 == 0 && v->dim[3] % 8 == 0 && q->dim[3] <= 256 && v->dim[3] <= 256;
 }
 
 /* flash: 16-bit, sm80 and newer, no mask, equal head sizes up to 256; efficient: sm50 and

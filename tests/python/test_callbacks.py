@@ -57,6 +57,28 @@ class Trainings(unittest.TestCase):
         self.assertIn("nothing is measured: the model is on 'cpu'", said["lines"][-1])
         self.check_predicted(said)
 
+    def test_wrapped_for_mixed_precision(self):
+        """What accelerate puts around forward is not counted beside the setting that asked for it."""
+        def prediction(net):
+            said = []
+            monitor = callbacks.Monitor(said.append)
+            monitor.start(net)
+            monitor.predict(net, (torch.zeros(8, 64),), {}, lambda: {"autocast": "bf16", "loss": "sum"})
+            self.assertIsNotNone(monitor.prediction, said)
+            return monitor.prediction.memory.peak_requested
+
+        net = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(4)))
+        plain = prediction(net)
+        net._original_forward = net.forward
+
+        def forward(x):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return net._original_forward(x).float()
+
+        net.forward = forward
+        self.assertEqual(prediction(net), plain)
+        self.assertIs(net.forward, forward)
+
     def test_machine(self):
         """The release of PyTorch, and a card by the name that its driver gives."""
         def of(card, kind="cuda"):

@@ -236,7 +236,8 @@ uint32_t plim_hf_causal_mask(plim_hf *h, plim_hf_mask m)
             h,
             0)) /* generate() makes it before the model runs, so that this can be compiled */
         mask = h->mask = plim_nn_contiguous(n, mask);
-    plim_nn_holds(n, mask); /* a variable of the model's forward */
+    if (!cache_room(h, 0))
+        plim_nn_holds(n, mask); /* a variable of the model's forward */
     return mask;
 }
 
@@ -700,7 +701,8 @@ uint32_t plim_hf_lm_head(plim_hf *h, uint32_t x, int64_t vocab, uint32_t embeddi
 {
     plim_nn *n = &h->n;
     h->hidden = x;
-    plim_nn_holds(n, x); /* hidden_states */
+    if (h->contexts == 1)
+        plim_nn_holds(n, x); /* hidden_states */
     /* hidden_states[:, slice_indices, :] */
     x = h->bind->prompts ? plim_nn_slice(n, x, 1, h->seq - 1, INT64_MAX, 1)
                          : plim_nn_unary(n, "aten.alias.default", x);
