@@ -43,6 +43,7 @@ static plim_status read_step(plim_job *job, plim_err *err)
     step->accumulate = (int)s->accumulate;
     step->clip = s->clip;
     step->grad_scaler = s->grad_scaler;
+    step->made_on_card = plim_setting_is(s, PLIM_SET_made, "card");
     step->empty_cache = s->empty_cache;
     step->dtype = read_dtype(s, PLIM_SET_dtype, PLIM_DTYPE_COUNT);
     step->autocast = read_dtype(s, PLIM_SET_autocast, PLIM_F32);

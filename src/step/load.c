@@ -314,3 +314,15 @@ void plim_step_load(plim_machine *m, plim_arena *a, const plim_graph *g, plim_dt
         if (g->values[i].tied_to != PLIM_NONE)
             value[i] = value[g->values[i].tied_to];
 }
+
+void plim_step_tie(plim_machine *m, const plim_graph *g, plim_dtype dtype)
+{
+    for (uint32_t i = 0; i < g->n_values; i++) {
+        const plim_value *v = &g->values[i];
+        if (v->tied_to == PLIM_NONE)
+            continue;
+        const plim_meta meta = plim_step_meta(dtype, &v->meta);
+        plim_m_place(m, PLIM_NONE, v->name, NULL, PLIM_CAT_TEMPORARY);
+        plim_m_drop(m, plim_m_empty(m, &meta));
+    }
+}

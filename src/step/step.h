@@ -25,6 +25,7 @@ typedef struct plim_step_settings {
     bool infer;
     bool clip;             /* clip_grad_norm_ before each optimizer step */
     bool grad_scaler;      /* torch.amp.GradScaler around the backward pass and the step */
+    bool made_on_card;     /* under torch.device('cuda') */
     bool empty_cache;      /* torch.cuda.empty_cache() after each step */
     bool zero_grad_keeps;  /* zero_grad(set_to_none=False): zeros, not None */
     int accumulate;        /* forward and backward passes per step */
@@ -65,6 +66,9 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
  * from_host: they stay there for now. */
 void plim_step_load(plim_machine *m, plim_arena *a, const plim_graph *g, plim_dtype dtype,
                     bool from_host, const uint32_t *values, uint32_t n, plim_t *value);
+/* Of a model that is made on the card: the tensors of its own that each tied parameter has until it is
+ * tied.  src: transformers 5.17 modeling_utils.py post_init, tie_weights */
+void plim_step_tie(plim_machine *m, const plim_graph *g, plim_dtype dtype);
 /* Parameters, buffers and constants in the order of the module tree, each module's parameters
  * before its buffers: children first, as model.to() visits them (torch/nn/modules/module.py
  * _apply), or parents first, as deepcopy does. PLIM_NONE: no memory. */

@@ -25,7 +25,7 @@ def predict(program, m):
     model = str(HERE / "configs" / f"{spec['config']}.json") if "config" in spec else spec["model"]
     args = [program, "estimate", model, "--batch", str(spec["batch"]), "--torch", m["torch"], "--gpu", m["card"], "--json"]
     args += ["--infer"] if spec.get("infer") else ["--optimizer", spec["optimizer"]]
-    for key in ("loss", "dtype", "seq", "input", "autocast", "checkpoint", "lora", "cudnn-tf32"):
+    for key in ("loss", "dtype", "seq", "input", "autocast", "checkpoint", "lora", "cudnn-tf32", "attention", "made"):
         args += ["--" + key, str(spec[key])] if key in spec else []
     args += ["--cudnn-benchmark"] if spec.get("benchmark") else []
     return json.loads(subprocess.run(args, stdout=subprocess.PIPE, check=False).stdout)["memory"]
@@ -152,7 +152,7 @@ def main():
             cells.append(f"{have:,} {want:,} {(have - want) / want * 100:+.2f} %")
         spec = m["spec"]
         how = ", ".join(["infer" if spec.get("infer") else spec["optimizer"],
-                         *(f"{k} {spec[k]}" for k in ("dtype", "autocast", "checkpoint", "lora") if k in spec)])
+                         *(f"{k} {spec[k]}" for k in ("dtype", "autocast", "checkpoint", "lora", "attention") if k in spec)])
         print(f"| {m['card']}, {m['torch']} | {spec.get('model') or spec['config']} | {spec['batch']} | {how} | " + " | ".join(cells) + " |")
     for k, e in errors.items():
         e.sort()
