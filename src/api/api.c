@@ -91,7 +91,7 @@ plim_status plim__model_info(plim_arena *a, const plim_graph *g, const plim_mode
                            .seq_max = g->sizes.seq_max,
                            .top1 = g->about.top1 / 1000.0,
                            .packed_weights = g->packed_weights,
-                           .ops = g->n_nodes};
+                           .ops = plim_graph_ops(g)};
     for (uint32_t i = 0; i < g->n_nodes; i++)
         m->unknown_ops += g->nodes[i].op == NULL;
     m->dtype = PLIM_F32;

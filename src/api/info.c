@@ -233,7 +233,7 @@ static plim_status info_fill(plim_job *job, plim_arena *a, void *pub, plim_err *
     if (st)
         return st;
     if (out->graph) {
-        out->ops = g.n_nodes;
+        out->ops = plim_graph_ops(&g);
         st = plim__unknown_targets(a, &g, &out->unknown_ops, &out->n_unknown_ops, err);
         if (!st && !copy_inputs(&b, &g))
             st = plim_oom(err);

@@ -206,3 +206,11 @@ plim_status plim_graph_count(const plim_graph *g, plim_graph_counts *out, plim_e
     *out = c;
     return PLIM_OK;
 }
+
+uint32_t plim_graph_ops(const plim_graph *g)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        n += g->nodes[i].n_outs || !plim_str_is(g->nodes[i].target, "plimsoll.held.default");
+    return n;
+}

@@ -227,6 +227,9 @@ bool plim_graph_add_kv(plim_graph *g, const plim_kv_layers *kv); /* and to kv.el
  * made before it is used, scopes acyclic, sizes that do not overflow. */
 const char *plim_graph_check(const plim_graph *g);
 
+/* How many ops it has: nodes, but for those that only say how long a variable lives. */
+uint32_t plim_graph_ops(const plim_graph *g);
+
 /* Checked sums over parameters and buffers; tied ones count once. */
 typedef struct plim_graph_counts {
     uint64_t parameters, trainable, buffers; /* elements */
