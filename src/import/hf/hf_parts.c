@@ -647,7 +647,7 @@ static uint32_t sink_softmax(plim_nn *n, uint32_t w, uint32_t sinks, uint32_t *c
 }
 
 /* eager_attention_forward */
-uint32_t plim_hf_eager(plim_nn *n, plim_hf_attention a)
+static uint32_t run_eager(plim_nn *n, plim_hf_attention a)
 {
     int64_t groups = plim_nn_dim(n, a.q, 1) / plim_nn_dim(n, a.k, 1);
     a.k = repeat_kv(n, a.k, groups);
@@ -692,7 +692,7 @@ void plim_hf_attends(plim_hf *h)
 uint32_t plim_hf_attend(plim_hf *h, plim_hf_attention a)
 {
     plim_hf_attends(h);
-    return h->eager ? plim_hf_eager(&h->n, a) : plim_hf_sdpa(&h->n, a);
+    return h->eager ? run_eager(&h->n, a) : plim_hf_sdpa(&h->n, a);
 }
 
 /* ---- heads ------------------------------------------------------------------------------------------ */

@@ -127,7 +127,6 @@ uint32_t plim_hf_sdpa(plim_nn *n, plim_hf_attention a);
 uint32_t plim_hf_attend(plim_hf *h, plim_hf_attention a);
 /* The model has this choice of attention. */
 void plim_hf_attends(plim_hf *h);
-uint32_t plim_hf_eager(plim_nn *n, plim_hf_attention a);
 
 /* ---- heads -------------------------------------------------------------------------------------- */
 
