@@ -295,6 +295,9 @@ if(TARGET plimsoll)
     add_test(NAME golden.gpu
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/gpu/compare.py
                      --program $<TARGET_FILE:plimsoll> --check)
+    add_test(NAME golden.time
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/time/steps.py
+                     --program $<TARGET_FILE:plimsoll> --check)
     add_test(NAME golden.gpu_snapshots
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/gpu/snapshots.py
                      $<TARGET_FILE:plimsoll>)

@@ -57,9 +57,9 @@ RATES = ROOT / "src" / "time" / "rates.def"
 PAGE = ROOT / "docs" / "time.md"
 CARDS = ("rtx3090", "rtx4090", "rtx5090")
 TORCH = {"1.12": "1.13", "1.13": "1.13", "2.1.0": "2.1", "2.4.0": "2.4", "2.9.1": "2.9"}
-CLASSES = ("gemm conv conv_1x1 conv_grouped conv_depthwise attention rnn pointwise norm reduce copy index "
-           "optimizer").split()
-PRODUCTS = CLASSES[:7]
+CLASSES = ("gemm conv conv_thin conv_1x1 conv_grouped conv_depthwise attention rnn pointwise norm batch_norm batch_norm_eval "
+           "reduce loss pool copy index optimizer optimizer_temporary optimizer_fused").split()
+PRODUCTS = CLASSES[:8]
 
 Job = collections.namedtuple("Job", "model card mode torch batch measured report")
 

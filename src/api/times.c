@@ -44,7 +44,7 @@ static bool describe_work(const plim_job *job, const plim_graph *g, const plim_w
                           plim_arena *a, plim_time_row *out)
 {
     const plim_node *n = w->where == PLIM_NONE ? NULL : &g->nodes[w->where];
-    const char *name = w->klass == PLIM_WORK_optimizer ? job->step.optim.optim->name : "loss";
+    const char *name = w->klass >= PLIM_WORK_optimizer ? job->step.optim.optim->name : "loss";
     plim_time_limit limit = PLIM_TIME_MEMORY;
     double s = job->gpu ? plim_time_row_of(w, job->gpu, &limit) : 0;
     *out = (plim_time_row){.layer = n ? plim__cstr(a, g->scopes[n->scope].path) : name,

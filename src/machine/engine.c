@@ -272,7 +272,7 @@ static void record_backward(plim_machine *m, const plim_gnode *g, uint64_t read,
     for (uint32_t i = 0; i < g->n_in; i++)
         out = plim_sat_add(out, plim__work_bytes(m, dx[i]));
     static const plim_op loss = {.family = "loss"};
-    plim__work_end(m, n ? n->op : &loss, read, out, false);
+    plim__work_end(m, n ? n->op : &loss, read, out, false, true);
 }
 
 static void drop_inbox(plim_machine *m, plim_gnode *g)

@@ -225,8 +225,7 @@ plim_t plim__tensor_fresh(plim_machine *m, const plim_meta *meta, plim_storage r
         return 0;
     uint32_t s = PLIM_NONE;
     if (m->ledger && row.category != PLIM_CAT_WORKSPACE && row.bytes && !m->stopped) {
-        m->work.written = plim_sat_add(m->work.written, row.bytes);
-        m->work.kernels++;
+        plim__work_wrote(m, meta, row.bytes);
     }
     if ((row.bytes || row.high) && !m->stopped) {
         s = storage_new(m, meta, row);

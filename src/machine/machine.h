@@ -278,6 +278,15 @@ void plim_m_mark(plim_machine *m, uint32_t mark, plim_t *t, uint32_t n);
 void plim_m_record(plim_machine *m, plim_ledger *ledger);
 /* A kernel that multiplies operands of this type is about to run. */
 void plim_m_product(plim_machine *m, plim_work_class klass, uint64_t macs, plim_dtype t);
+/* So is one of this class in which each of so many blocks works through a part by itself; 0: as many as any card
+ * holds. */
+void plim_m_blocks(plim_machine *m, plim_work_class klass, uint64_t blocks);
+/* What is known of it besides: how its operands lie; the shortest side of its matrices; that TF32 is off; how much a
+ * pass of its own moves for a bias. */
+void plim_m_form(plim_machine *m, plim_work_form form);
+void plim_m_side(plim_machine *m, uint64_t side);
+void plim_m_full(plim_machine *m);
+void plim_m_bias(plim_machine *m, uint64_t bytes);
 /* Rows for what no op did: tensors made since the last op; so many bytes moved. */
 void plim_m_work_rest(plim_machine *m, plim_work_class klass);
 void plim_m_work_bytes(plim_machine *m, plim_work_class klass, uint32_t kernels,

@@ -62,9 +62,12 @@ typedef struct m_frame {
 /* What the op that is running has done so far: see work.h. */
 typedef struct m_work {
     uint64_t written, macs; /* bytes of new tensors */
+    uint64_t largest;       /* elements of one of them */
+    uint64_t blocks, side, bias;
     uint32_t kernels;
-    uint8_t klass, dtype; /* of its products */
-    bool product;
+    uint8_t klass, dtype; /* dtype: of its products, else of the largest */
+    uint8_t form;         /* plim_work_form */
+    bool product, blocked, full;
 } m_work;
 
 /* A backward pass that differs from the usual one. */
@@ -242,8 +245,9 @@ uint64_t plim__work_bytes(
     plim_t
         t); /* The op that ran, NULL without a rule, has read and made so many bytes; in place: changed
  * `out` bytes. */
+void plim__work_wrote(plim_machine *m, const plim_meta *meta, uint64_t bytes);
 void plim__work_end(plim_machine *m, const plim_op *op, uint64_t read, uint64_t out,
-                    bool inplace);
+                    bool inplace, bool gradient);
 
 /* ---- frames.c ------------------------------------------------------------- */
 

@@ -94,7 +94,7 @@ static void record_node(plim_machine *m, const plim_node *n, uint64_t read,
         return;
     for (uint32_t i = 0; i < n->n_outs; i++)
         out = plim_sat_add(out, plim__work_bytes(m, value[n->outs[i]]));
-    plim__work_end(m, n->op, read, out, n->inplace);
+    plim__work_end(m, n->op, read, out, n->inplace, false);
 }
 
 void plim_m_run(plim_machine *m, const plim_graph *g, uint32_t node, plim_t *value)

@@ -20,8 +20,8 @@ static plim_work_class class_of_family(const char *family)
         const char *family;
         plim_work_class klass;
     } rows[] = {{"norm", PLIM_WORK_norm},      {"reduce", PLIM_WORK_reduce},
-                {"softmax", PLIM_WORK_reduce}, {"pool", PLIM_WORK_reduce},
-                {"loss", PLIM_WORK_reduce},    {"copy", PLIM_WORK_copy},
+                {"softmax", PLIM_WORK_reduce}, {"pool", PLIM_WORK_pool},
+                {"loss", PLIM_WORK_loss},      {"copy", PLIM_WORK_copy},
                 {"view", PLIM_WORK_copy},      {"slice", PLIM_WORK_copy},
                 {"window", PLIM_WORK_copy},    {"matmul", PLIM_WORK_copy},
                 {"rnn", PLIM_WORK_rnn},        {"index", PLIM_WORK_index},
@@ -49,6 +49,39 @@ void plim_m_product(plim_machine *m, plim_work_class klass, uint64_t macs, plim_
     m->work.klass = (uint8_t)klass;
     m->work.dtype = (uint8_t)t;
     m->work.product = true;
+}
+
+void plim_m_blocks(plim_machine *m, plim_work_class klass, uint64_t blocks)
+{
+    plim_assert((unsigned)klass < PLIM_WORK_CLASSES);
+    m->work.klass = (uint8_t)klass;
+    m->work.blocks = blocks;
+    m->work.blocked = true;
+}
+
+void plim_m_form(plim_machine *m, plim_work_form form)
+{
+    m->work.form = (uint8_t)PLIM_MAX(m->work.form, form);
+}
+void plim_m_side(plim_machine *m, uint64_t side)
+{
+    m->work.side = m->work.side ? PLIM_MIN(m->work.side, side) : side;
+}
+void plim_m_full(plim_machine *m) { m->work.full = true; }
+void plim_m_bias(plim_machine *m, uint64_t bytes)
+{
+    m->work.bias = plim_sat_add(m->work.bias, bytes);
+}
+
+void plim__work_wrote(plim_machine *m, const plim_meta *meta, uint64_t bytes)
+{
+    uint64_t n = 0;
+    m->work.written = plim_sat_add(m->work.written, bytes);
+    m->work.kernels++;
+    if (!m->work.product && plim_meta_numel(meta, &n) && n > m->work.largest) {
+        m->work.largest = n;
+        m->work.dtype = (uint8_t)meta->dtype;
+    }
 }
 
 uint64_t plim__work_bytes(const plim_machine *m, plim_t t)
@@ -96,12 +129,14 @@ void plim_m_work_bytes(plim_machine *m, plim_work_class klass, uint32_t kernels,
 
 /* Views and bookkeeping start no kernel: they have neither new bytes nor products. */
 void plim__work_end(plim_machine *m, const plim_op *op, uint64_t read, uint64_t out,
-                    bool inplace)
+                    bool inplace, bool gradient)
 {
     const m_work *w = &m->work;
+    *(gradient ? &m->ledger->nodes : &m->ledger->calls) += 1;
     if (w->written || w->product || inplace) {
-        plim_work_class klass =
-            w->product ? (plim_work_class)w->klass : class_of_family(op ? op->family : NULL);
+        plim_work_class klass = w->product || w->blocked
+                                    ? (plim_work_class)w->klass
+                                    : class_of_family(op ? op->family : NULL);
         uint64_t temporary = w->written > out ? w->written - out : 0;
         if (klass == PLIM_WORK_index) /* only the chosen rows are read */
             read = PLIM_MIN(read, w->written);
@@ -110,6 +145,12 @@ void plim__work_end(plim_machine *m, const plim_op *op, uint64_t read, uint64_t 
         add_row(m, (plim_work){.klass = (uint8_t)klass,
                                .dtype = w->dtype,
                                .known = op != NULL,
+                               .gradient = gradient,
+                               .form = w->form,
+                               .full = w->full,
+                               .blocks = w->blocks,
+                               .side = w->side,
+                               .bias = w->bias,
                                .kernels = PLIM_MAX(w->kernels, 1),
                                .macs = w->macs,
                                .bytes = bytes});

@@ -29,6 +29,7 @@ static void sdpa_product(plim_machine *m, plim_t q, plim_t k, plim_t v, bool bac
         backward ? 3 * (uint64_t)d.D + 2 * (uint64_t)d.Dv : (uint64_t)d.D + (uint64_t)d.Dv;
     plim_m_product(m, PLIM_WORK_attention, plim_sat_mul(scores, width),
                    plim_m_meta(m, q)->dtype);
+    plim_m_side(m, (uint64_t)PLIM_MAX(d.D, 1));
 }
 
 static bool backend_off(const plim_sdpa_call *call, plim_sdpa backend)

@@ -144,8 +144,9 @@ static void conv_workspace(plim_machine *m, plim_cudnn_pass pass, plim_t x, plim
 /* The forward pass and each gradient multiply as often: every element on the side of the
  * weight's first dim, with as many weights as belong to one channel of it. */
 static void conv_product(plim_machine *m, plim_t x, plim_t wt, const plim_meta *y,
-                         bool transposed)
+                         bool transposed, bool channels_last)
 {
+    enum { THIN = 4 };
     const plim_meta *w = plim_m_meta(m, wt);
     const plim_meta *side = transposed ? plim_m_meta(m, x) : y;
     const plim_meta *other = transposed ? y : plim_m_meta(m, x);
@@ -158,9 +159,21 @@ static void conv_product(plim_machine *m, plim_t x, plim_t wt, const plim_meta *
     plim_m_product(m,
                    other->dim[1] > w->dim[1]
                        ? (w->dim[1] == 1 ? PLIM_WORK_conv_depthwise : PLIM_WORK_conv_grouped)
-                   : window == 1 ? PLIM_WORK_conv_1x1
-                                 : PLIM_WORK_conv,
+                   : window == 1       ? PLIM_WORK_conv_1x1
+                   : w->dim[1] <= THIN ? PLIM_WORK_conv_thin
+                                       : PLIM_WORK_conv,
                    plim_sat_mul(n, weights / (uint64_t)w->dim[0]), y->dtype);
+    plim_m_form(m, channels_last ? PLIM_FORM_LAST : PLIM_FORM_PLAIN);
+    if (plim_m_world(m)->lib.no_tf32)
+        plim_m_full(m);
+}
+
+/* A pass over y, or its gradient. */
+static void conv_bias(plim_machine *m, const plim_meta *y, uint64_t times)
+{
+    uint64_t bytes = 0;
+    if (plim_meta_bytes(y, &bytes))
+        plim_m_bias(m, plim_sat_mul(bytes, times));
 }
 
 /* Depthwise NCHW convolutions run PyTorch's own kernel: no workspace.
@@ -194,7 +207,7 @@ static plim_t conv_kernel(plim_machine *m, plim_t x, plim_t w, plim_meta out, bo
     plim_t wc = conv_formatted(m, w, cl);
     if (!native)
         conv_workspace(m, PLIM_CUDNN_FORWARD, x, w, &out, cl);
-    conv_product(m, x, w, &out, transposed);
+    conv_product(m, x, w, &out, transposed, cl);
     plim_m_drop(m, wc);
     plim_m_drop(m, xc);
     return y;
@@ -248,9 +261,10 @@ static void conv_backward_kernel(plim_machine *m, plim_t g, plim_t x, plim_t w, 
         cudnn_backward(m, g, x, w, cl, want, dx);
     for (int i = 0; i < 2; i++)
         if (want[i])
-            conv_product(m, x, w, gm, transposed);
+            conv_product(m, x, w, gm, transposed, cl);
     plim_m_drop(m, gc);
     if (want[2]) {
+        conv_bias(m, gm, 1);
         dx[2] = plim_m_empty_contig(m, gm->dtype, 1, &gm->dim[1]);
         plim_reduce_scratch(m, gm, ((1u << gm->rank) - 1) & ~2u);
     }
@@ -322,6 +336,8 @@ static void conv_apply(plim_call *c, const conv_geometry *q)
     plim_m_save(m, n, 0, x);
     plim_m_save(m, n, 1, w);
     plim_t y = conv_kernel(m, x, w, out, native, q->transposed);
+    if (b && !native) /* src: Convolution.cpp: output.add_(bias) */
+        conv_bias(m, &out, 2);
     plim_m_output(m, n, 0, y);
     plim_ret(c, y);
 }

@@ -25,13 +25,27 @@ static void gemm_scratch(plim_machine *m, plim_t a, plim_t b, bool lt)
     plim_m_drop(m, ta);
 }
 
-/* Each element of y is a sum over `inner` products. */
-static void gemm_product(plim_machine *m, const plim_meta *y, int64_t inner)
+/* Kernels copy asynchronously what begins at a multiple of 4 bytes. */
+static bool gemm_is_odd(const plim_meta *t)
+{
+    enum { AT_ONCE = 4 };
+    uint64_t lead = (uint64_t)PLIM_MAX(plim_stride_at(t, -2), plim_stride_at(t, -1));
+    return lead * plim_dtype_bytes(t->dtype) % AT_ONCE;
+}
+
+/* Each element of y is a sum over as many products as a has columns. */
+static void gemm_product(plim_machine *m, const plim_meta *a, const plim_meta *b,
+                         const plim_meta *y)
 {
     uint64_t n = 0;
-    if (plim_meta_numel(y, &n))
-        plim_m_product(m, PLIM_WORK_gemm, plim_sat_mul(n, (uint64_t)PLIM_MAX(inner, 0)),
-                       y->dtype);
+    int64_t inner = PLIM_MAX(plim_dim_at(a, -1), 0),
+            outer = PLIM_MIN(plim_dim_at(y, -2), plim_dim_at(y, -1));
+    if (!plim_meta_numel(y, &n))
+        return;
+    plim_m_product(m, PLIM_WORK_gemm, plim_sat_mul(n, (uint64_t)inner), y->dtype);
+    plim_m_side(m, (uint64_t)PLIM_MAX(PLIM_MIN(inner, outer), 1));
+    if (gemm_is_odd(a) || gemm_is_odd(b) || gemm_is_odd(y))
+        plim_m_form(m, PLIM_FORM_ODD);
 }
 
 /* A new product over the last two dims. */
@@ -51,7 +65,7 @@ static plim_t matmul_gemm(plim_machine *m, plim_t a, plim_t b, bool lt)
     plim_meta_contiguous(&out);
     plim_t c = plim_m_empty(m, &out);
     gemm_scratch(m, a, b, lt);
-    gemm_product(m, &out, x->dim[r - 1]);
+    gemm_product(m, x, y, &out);
     return c;
 }
 

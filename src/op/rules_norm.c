@@ -68,11 +68,22 @@ static bool batch_norm_by_cudnn(const plim_meta *x, const plim_meta *w, plim_t b
            (x->dtype != PLIM_F16 || w->dtype == PLIM_F32) && x->dim[0] <= MOST;
 }
 
+/* NCHW: one block for each channel, which reads its part twice.
+ * src: cuda/Normalization.cuh batch_norm_collect_statistics_kernel */
+static void batch_norm_blocks(plim_machine *m, const plim_meta *x, bool training)
+{
+    bool rows = batch_norm_by_rows(x);
+    uint64_t channels = rows || !training ? 0 : (uint64_t)PLIM_MAX(x->dim[1], 0);
+    plim_m_blocks(m, training ? PLIM_WORK_batch_norm : PLIM_WORK_batch_norm_eval, channels);
+    plim_m_form(m, rows ? PLIM_FORM_LAST : PLIM_FORM_PLAIN);
+}
+
 /* y, and the statistics; cuDNN saves none in eval. */
 static void batch_norm_kernel(plim_machine *m, plim_t x, bool cudnn, bool training,
                               plim_t out[3])
 {
     const plim_meta xm = *plim_m_meta(m, x);
+    batch_norm_blocks(m, &xm, training);
     out[0] = plim_m_empty_like(m, x);
     for (int i = 1; i <= 2; i++)
         out[i] = norm_vector(m, norm_acc(xm.dtype), training || !cudnn ? xm.dim[1] : 0);
@@ -96,6 +107,7 @@ static void native_batch_norm_backward(plim_machine *m, plim_t x, plim_t w, cons
     const plim_meta xm = *plim_m_meta(m, x);
     plim_t sum[2] = {0};
     bool by_rows = batch_norm_by_rows(&xm);
+    batch_norm_blocks(m, &xm, true);
     if (want[0] && !by_rows)
         dx[0] = plim_m_empty_like(m, x);
     for (int i = 0; want[0] && by_rows && i < 2; i++)
@@ -116,6 +128,7 @@ static void cudnn_batch_norm_backward(plim_machine *m, plim_t g, plim_t x, plim_
     bool fits =
         plim_suggests_channels_last(xm) ? plim_is_channels_last(gm) : plim_is_contiguous(gm);
     plim_t gc = fits ? plim_m_ref(m, g) : plim_m_empty_like(m, x);
+    batch_norm_blocks(m, xm, true);
     if (want[0])
         dx[0] = plim_m_empty_like(m, x);
     batch_norm_vectors(m, x, w, want, dx);
@@ -292,6 +305,9 @@ static void layer_norm_kernel(plim_machine *m, plim_t x, int32_t k, plim_t out[3
     plim_meta one = xm;
     for (int32_t d = 1; d <= k; d++)
         plim_set_dim(&one, -d, 1);
+    uint64_t rows = 0;
+    if (plim_meta_numel(&one, &rows)) /* one each */
+        plim_m_blocks(m, PLIM_WORK_norm, rows);
     plim_t xc = plim_contiguous_tmp(m, x);
     out[0] = plim_m_empty_contig(m, xm.dtype, xm.rank, xm.dim);
     for (int i = 1; i <= statistics; i++)
@@ -309,6 +325,7 @@ static void layer_norm_backward_kernel(plim_machine *m, plim_t g, plim_t x, int3
             rows = plim_dim_mul(rows, xm->dim[i]);
         else
             cols = plim_dim_mul(cols, xm->dim[i]);
+    plim_m_blocks(m, PLIM_WORK_norm, (uint64_t)PLIM_MAX(rows, 0));
     plim_t xc = plim_contiguous_tmp(m, x);
     if (want[0])
         dx[0] = plim_m_empty_like(m, xc);

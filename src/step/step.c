@@ -274,7 +274,7 @@ static void compute_loss(plim_run *r)
         total = sum;
     }
     plim_m_set_category(r->m, total, PLIM_CAT_OUTPUT);
-    plim_m_work_rest(r->m, PLIM_WORK_reduce);
+    plim_m_work_rest(r->m, PLIM_WORK_loss);
     plim_m_drop(r->m, r->loss);
     r->loss = total;
 }
@@ -413,8 +413,11 @@ static void record_optimizer(plim_run *r, const plim_optim_run *o)
             bytes = plim_sat_add(bytes, plim_sat_mul(tensor_bytes(r, p->state[k]), 2));
     }
     plim_m_place(r->m, PLIM_NONE, plim_str_of(o->spec->optim->name), NULL, PLIM_CAT_TEMPORARY);
-    plim_m_work_rest(r->m, PLIM_WORK_optimizer);
-    plim_m_work_bytes(r->m, PLIM_WORK_optimizer, o->n, bytes);
+    plim_m_work_rest(r->m, PLIM_WORK_optimizer_temporary);
+    plim_m_work_bytes(r->m,
+                      o->spec->impl == PLIM_IMPL_FUSED ? PLIM_WORK_optimizer_fused
+                                                       : PLIM_WORK_optimizer,
+                      o->n, bytes);
 }
 
 static void zero_grad(plim_run *r, const plim_optim_run *o)

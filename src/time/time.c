@@ -3,6 +3,10 @@
 
 #include <string.h>
 
+#include "time/measured.h"
+
+#include "time/measured.h"
+
 const char *plim_time_limit_name(plim_time_limit l)
 {
     static const char *const names[PLIM_TIME_LIMITS] = {"computation", "memory traffic",
@@ -69,7 +73,8 @@ static const double launch_us = 8.83, cpu_us = 32;
 typedef enum evidence {
     BY_NOTHING, /* from other cards */
     BY_KERNELS, /* measured alone */
-    BY_STEPS
+    BY_STEPS,
+    BY_KINDS /* kernels of each kind, alone and in steps: measured.def */
 } evidence;
 
 /* The range: what the usual time is multiplied by.  Nine in ten of what the rates were fitted to,
@@ -78,8 +83,10 @@ typedef enum evidence {
 typedef struct time_range {
     double low, high;
 } time_range;
-static const time_range range_of[] =
-    {[BY_NOTHING] = {0.6, 1.7}, [BY_KERNELS] = {0.80, 1.66}, [BY_STEPS] = {0.82, 1.25}},
+static const time_range range_of[] = {[BY_NOTHING] = {0.6, 1.7},
+                                      [BY_KERNELS] = {0.80, 1.66},
+                                      [BY_STEPS] = {0.82, 1.25},
+                                      [BY_KINDS] = {0.77, 1.25}},
                         range_train = {0.77, 1.35};
 
 /* The same of cpu_us: from 16 us, the least on a PC with an RTX 3090 Ti, to 51 on a cloud
@@ -110,7 +117,8 @@ static product_rate rate_of(const plim_gpu *gpu, plim_dtype t, plim_work_class c
 {
     const card_rates *card = card_of(gpu);
     bool depthwise = c == PLIM_WORK_conv_depthwise;
-    bool conv = c == PLIM_WORK_conv || c == PLIM_WORK_conv_1x1 || c == PLIM_WORK_conv_grouped;
+    bool conv = c == PLIM_WORK_conv || c == PLIM_WORK_conv_1x1 || c == PLIM_WORK_conv_thin ||
+                c == PLIM_WORK_conv_grouped;
     bool bf16 = gpu->cc >= 80 || !gpu->cc; /* older ones convert */
     if (t == PLIM_F32 && conv && has_tf32(gpu))
         return measured_rate(gpu->tf32 > 0 ? gpu->tf32 : gpu->fp16_acc32 / 2, 0, 1,
@@ -123,8 +131,22 @@ static product_rate rate_of(const plim_gpu *gpu, plim_dtype t, plim_work_class c
     return (product_rate){0};
 }
 
+static double measured_row(const plim_kind *k, const plim_work *row, const plim_gpu *gpu,
+                           plim_time_limit *limit)
+{
+    plim_kind_time t = plim_kind_seconds(k, row, gpu);
+    *limit = t.computed > t.moved ? PLIM_TIME_COMPUTATION : PLIM_TIME_MEMORY;
+    if (t.started > PLIM_MAX(t.moved, t.computed))
+        *limit = PLIM_TIME_LAUNCH;
+    return t.all;
+}
+
 double plim_time_row_of(const plim_work *row, const plim_gpu *gpu, plim_time_limit *limit)
 {
+    bool assumed;
+    const plim_kind *kind = plim_kind_of(row, gpu, &assumed);
+    if (kind)
+        return measured_row(kind, row, gpu, limit);
     plim_work_class c = (plim_work_class)row->klass;
     const class_rates *r = rates_of(c);
     product_rate p = {1, 1, BY_STEPS};
@@ -165,41 +187,83 @@ static bool say_unknown(const plim_work *row, const plim_gpu *gpu, const char **
     return *why != NULL;
 }
 
-plim_time plim_time_of(const plim_ledger *ledger, const plim_gpu *gpu, bool train)
+/* What the rows add up to, in seconds: on the card, with a range of their own where the card's kinds of kernels
+ * were measured, and on a CPU that nobody measured. */
+typedef struct step_sum {
+    double low, high, cpu;
+    evidence by; /* the least of the step */
+    bool kinds;
+} step_sum;
+
+static void add_row(plim_time *t, step_sum *sum, const plim_work *row, const plim_gpu *gpu)
 {
-    plim_time t = {.unknown = gpu ? NULL : "no card was chosen"};
-    double cpu = 0;
-    evidence by = BY_STEPS; /* the least of the step */
-    if (!t.unknown)
-        t.unknown = ledger->untimed;
-    if (!t.unknown && !ledger->n)
-        t.unknown = "nothing runs on the card";
-    for (uint32_t i = 0; i < ledger->n && !t.unknown; i++) {
-        const plim_work *row = &ledger->rows[i];
-        plim_time_limit limit = PLIM_TIME_MEMORY;
-        if (say_unknown(row, gpu, &t.unknown))
-            break;
-        double s = plim_time_row_of(row, gpu, &limit);
-        t.part[limit] += s;
-        t.usual += s;
-        if (row->macs)
-            by = PLIM_MIN(
-                by, rate_of(gpu, (plim_dtype)row->dtype, (plim_work_class)row->klass).by);
-        cpu += row->kernels * cpu_us * 1e-6;
-    }
-    if (t.unknown)
-        return (plim_time){.unknown = t.unknown};
-    plim_assert(t.usual >= 0 && cpu >= 0);
+    bool assumed = false;
+    plim_time_limit limit = PLIM_TIME_MEMORY;
+    double s = plim_time_row_of(row, gpu, &limit);
+    bool kind = plim_kind_of(row, gpu, &assumed);
+    const time_range *range = &range_of[kind && !assumed ? BY_KINDS : BY_NOTHING];
+    t->part[limit] += s;
+    t->usual += s;
+    sum->low += s * range->low;
+    sum->high += s * range->high;
+    sum->cpu += row->kernels * cpu_us * 1e-6;
+    sum->kinds |= kind;
+    if (row->macs)
+        sum->by = PLIM_MIN(
+            sum->by, rate_of(gpu, (plim_dtype)row->dtype, (plim_work_class)row->klass).by);
+}
+
+/* Of a card without kinds. */
+static const time_range *range_of_card(const plim_gpu *gpu, evidence by, bool train)
+{
     const card_rates *card = card_of(gpu);
     if (!(card->half > 0))
         by = PLIM_MIN(by, card->full > 0 ? BY_KERNELS : BY_NOTHING);
-    const time_range *range = by == BY_STEPS && train ? &range_train : &range_of[by];
-    t.low = PLIM_MAX(t.usual * range->low, cpu * range_cpu.low);
-    t.high = PLIM_MAX(t.usual * range->high, cpu * range_cpu.high);
-    if (cpu > t.usual) { /* the card waits for the program */
-        t.part[PLIM_TIME_LAUNCH] += cpu - t.usual;
-        t.usual = cpu;
+    return by == BY_STEPS && train ? &range_train : &range_of[by];
+}
+
+/* In a loop that never waits, the program starts the next step while the card still works on this one: what is
+ * slower sets the pace. */
+static void bound_by_cpu(plim_time *t, double cpu, const time_range *range)
+{
+    plim_assert(t->usual >= 0 && cpu >= 0);
+    t->low = PLIM_MAX(t->low, cpu * range->low);
+    t->high = PLIM_MAX(t->high, cpu * range->high);
+    if (cpu > t->usual) { /* the card waits for the program */
+        t->part[PLIM_TIME_LAUNCH] += cpu - t->usual;
+        t->usual = cpu;
     }
-    plim_assert(t.low <= t.usual && t.usual <= t.high);
+    plim_assert(t->low <= t->usual && t->usual <= t->high);
+}
+
+static const char *why_unknown(const plim_ledger *ledger, const plim_gpu *gpu)
+{
+    const char *why = NULL;
+    if (!gpu)
+        return "no card was chosen";
+    if (ledger->untimed)
+        return ledger->untimed;
+    for (uint32_t i = 0; i < ledger->n; i++)
+        if (say_unknown(&ledger->rows[i], gpu, &why))
+            return why;
+    return ledger->n ? NULL : "nothing runs on the card";
+}
+
+plim_time plim_time_of(const plim_ledger *ledger, const plim_gpu *gpu, bool train)
+{
+    plim_time t = {.unknown = why_unknown(ledger, gpu)};
+    step_sum sum = {.by = BY_STEPS};
+    if (t.unknown)
+        return t;
+    for (uint32_t i = 0; i < ledger->n; i++)
+        add_row(&t, &sum, &ledger->rows[i], gpu);
+    const time_range *range = range_of_card(gpu, sum.by, train);
+    t.low = sum.kinds ? sum.low : t.usual * range->low;
+    t.high = sum.kinds ? sum.high : t.usual * range->high;
+    double host = plim_host_seconds(ledger, gpu);
+    if (host >= 0)
+        bound_by_cpu(&t, host, &range_of[BY_KINDS]);
+    else
+        bound_by_cpu(&t, sum.cpu, &range_cpu);
     return t;
 }

@@ -161,10 +161,16 @@ static void test_range(void **state)
         double low, high;
     } rows[] = {
         {WIDE, "batch=4096 optimizer=sgd loss=mse gpu=v100-pcie-32g", 0.80, 1.66},
-        {WIDE, "batch=4096 mode=infer gpu=h100", 0.80, 1.66},
+        {WIDE, "batch=4096 mode=infer gpu=a100-pcie", 0.80, 1.66},
         {WIDE, "batch=4096 mode=infer gpu=gtx1050", 0.6, 1.7},
         {WIDE, "batch=4096 mode=infer gpu=rtx3090", 0.6, 1.7},
-        {WIDE, "batch=4096 mode=infer gpu=h100 autocast=fp16", 0.6, 1.7},
+        {WIDE, "batch=4096 mode=infer gpu=h100-pcie autocast=fp16", 0.6, 1.7},
+        {WIDE, "batch=4096 mode=infer gpu=h100", 0.77, 1.25},
+        {WIDE, "batch=4096 mode=infer gpu=h100 autocast=fp16", 0.77, 1.25},
+        {WIDE, "batch=4096 mode=infer gpu=h200 autocast=fp16", 0.6, 1.7},
+        {"vgg16", "batch=32 gpu=h100", 0.77, 1.25},
+        {"vgg16", "batch=32 gpu=h200", 0.6, 1.7},
+        {MLP, "batch=2 mode=infer gpu=h100", 0.77, 1.25},
         {"resnet18", "batch=256 mode=infer gpu=v100-pcie-32g", 0.6, 1.7},
         {"resnet18", "batch=256 mode=infer gpu=rtx3090 autocast=fp16", 0.82, 1.25},
         {"resnet18", "batch=256 gpu=rtx3090 autocast=fp16", 0.77, 1.35},
@@ -178,6 +184,142 @@ static void test_range(void **state)
         CHECK(rows[i].words, fabs(t->time.high_ms / t->time.usual_ms - rows[i].high) < 1e-9);
         plim_times_free(t);
     }
+}
+
+/* Microseconds of single kernels on an H100: README.md of tests/golden/time.  Those of a backward pass have both
+ * gradients.  The work is what the ledger has for them. */
+static void test_kinds(void **state)
+{
+    (void)state;
+    enum { M = 1000000 };
+    static const struct {
+        const char *why;
+        double us;
+        plim_work work;
+    } rows[] = {
+        {"bf16, 4096 x 4096 x 4096",
+         194.4,
+         {.klass = PLIM_WORK_gemm,
+          .dtype = PLIM_BF16,
+          .macs = UINT64_C(68719) * M,
+          .bytes = 101 * M,
+          .side = 4096}},
+        {"fp32, 4096 x 4096 x 4096",
+         2712,
+         {.klass = PLIM_WORK_gemm,
+          .dtype = PLIM_F32,
+          .macs = UINT64_C(68719) * M,
+          .bytes = 201 * M,
+          .side = 4096}},
+        {"fp32, with a side of 96",
+         437.4,
+         {.klass = PLIM_WORK_gemm,
+          .dtype = PLIM_F32,
+          .macs = UINT64_C(7399) * M,
+          .bytes = 385 * M,
+          .side = 96}},
+        {"addition, 200704 x 192",
+         155.2,
+         {.klass = PLIM_WORK_pointwise, .dtype = PLIM_F32, .bytes = 462 * M}},
+        {"layer norm of 200704 rows",
+         309.3,
+         {.klass = PLIM_WORK_norm, .dtype = PLIM_F32, .bytes = 154 * M, .blocks = 200704}},
+        {"layer norm of 8192 rows",
+         58.2,
+         {.klass = PLIM_WORK_norm, .dtype = PLIM_F32, .bytes = 134 * M, .blocks = 8192}},
+        {"batch norm of 64 channels",
+         486.4,
+         {.klass = PLIM_WORK_batch_norm, .dtype = PLIM_F32, .bytes = 616 * M, .blocks = 64}},
+        {"as many bytes in 256",
+         247.7,
+         {.klass = PLIM_WORK_batch_norm, .dtype = PLIM_F32, .bytes = 616 * M, .blocks = 256}},
+        {"half of them in bf16, by PyTorch's own kernel",
+         796.9,
+         {.klass = PLIM_WORK_batch_norm, .dtype = PLIM_BF16, .bytes = 308 * M, .blocks = 64}},
+        {"VGG, NCHW in TF32",
+         370.7,
+         {.klass = PLIM_WORK_conv,
+          .dtype = PLIM_F32,
+          .macs = UINT64_C(59190) * M,
+          .bytes = 112 * M}},
+        {"VGG, NCHW in fp16",
+         221.8,
+         {.klass = PLIM_WORK_conv,
+          .dtype = PLIM_F16,
+          .macs = UINT64_C(59190) * M,
+          .bytes = 56 * M}},
+        {"VGG, channels_last in fp16",
+         154.6,
+         {.klass = PLIM_WORK_conv,
+          .dtype = PLIM_F16,
+          .form = PLIM_FORM_LAST,
+          .macs = UINT64_C(59190) * M,
+          .bytes = 56 * M}},
+        {"depthwise 7 x 7",
+         318.9,
+         {.klass = PLIM_WORK_conv_depthwise,
+          .dtype = PLIM_F32,
+          .macs = 472 * M,
+          .bytes = 77 * M}},
+        {"its gradients",
+         1064.8,
+         {.klass = PLIM_WORK_conv_depthwise,
+          .dtype = PLIM_F32,
+          .gradient = true,
+          .macs = 944 * M,
+          .bytes = 115 * M}},
+        {"the gradient of a pool",
+         637.1,
+         {.klass = PLIM_WORK_pool, .dtype = PLIM_F32, .gradient = true, .bytes = 360 * M}},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        plim_time_limit limit;
+        plim_work work = rows[i].work;
+        work.kernels = 1;
+        double us = plim_time_row_of(&work, card("h100"), &limit) * 1e6;
+        CHECK(rows[i].why, fabs(us / rows[i].us - 1) < 0.15);
+    }
+}
+
+/* What a row is for the H100 alone: the same step on a card that has no kinds takes the same time with and without
+ * it. */
+static void test_unmeasured_card(void **state)
+{
+    (void)state;
+    plim_work plain = {.klass = PLIM_WORK_gemm,
+                       .dtype = PLIM_F16,
+                       .macs = 1 << 30,
+                       .bytes = 1 << 20,
+                       .kernels = 1},
+              marked = plain;
+    plim_time_limit limit;
+    marked.form = PLIM_FORM_ODD;
+    marked.side = 32;
+    marked.bias = 1 << 20;
+    double a100[] = {plim_time_row_of(&plain, card("a100"), &limit),
+                     plim_time_row_of(&marked, card("a100"), &limit)},
+           h100[] = {plim_time_row_of(&plain, card("h100"), &limit),
+                     plim_time_row_of(&marked, card("h100"), &limit)};
+    CHECK("the same", fabs(a100[0] - a100[1]) < 1e-15);
+    CHECK("rows that begin anywhere are slow", h100[1] > 2 * h100[0]);
+}
+
+/* The CPU beside a card that was measured: ops, nodes and kernels, more for models of transformers. */
+static void test_host(void **state)
+{
+    (void)state;
+    plim_work rows[10];
+    for (int i = 0; i < 10; i++)
+        rows[i] =
+            (plim_work){.klass = PLIM_WORK_pointwise, .known = true, .kernels = 1, .bytes = 4};
+    plim_graph own = {0}, library = {.about.model_type = PLIM_STR("gpt2")};
+    plim_ledger l = {.graph = &own, .rows = rows, .n = 10, .calls = 20, .nodes = 5};
+    double lean = plim_time_of(&l, card("h100"), true).usual;
+    l.graph = &library;
+    plim_time t = plim_time_of(&l, card("h100"), true);
+    CHECK("10 kernels, 20 calls, 5 nodes", fabs(lean - (105 + 386 + 46) * 1e-6) < 1e-9);
+    CHECK("15.6 us more a call", fabs(t.usual - lean - 312e-6) < 1e-9);
+    CHECK("so launches limit it", t.part[PLIM_TIME_LAUNCH] > 0.9 * t.usual);
 }
 
 /* 10 kernels in a row that take no time on the card: the program cannot start them faster. */
@@ -248,6 +390,9 @@ int main(void)
         cmocka_unit_test(test_unknown),
         cmocka_unit_test(test_bound_by_the_program),
         cmocka_unit_test(test_range),
+        cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_unmeasured_card),
+        cmocka_unit_test(test_host),
         cmocka_unit_test(test_batches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
