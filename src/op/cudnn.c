@@ -82,14 +82,6 @@ static bool is_plain_product(const plim_cudnn_sizes *s, uint64_t row)
     return row && s->taps == 1 && s->in_pixels == s->out_pixels && s->in_pixels % row == 0;
 }
 
-uint64_t plim_cudnn_winograd(const plim_cudnn_sizes *s)
-{
-    uint64_t tiled = 1;
-    for (int32_t i = 2; i < s->conv->x.rank; i++)
-        tiled *= plim_round_up((uint64_t)s->conv->x.dim[i], 4);
-    return (s->x + s->y) / s->in_pixels * tiled / 4 * 9 + 4 * s->w;
-}
-
 static uint64_t at_most(const plim_cudnn_sizes *s, cudnn_high high)
 {
     if (high == HIGH_WINOGRAD && has_kernel_of(&s->conv->w, 3) &&

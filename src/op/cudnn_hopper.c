@@ -17,6 +17,14 @@ enum {
 enum { FULL_CARD = SMS * TILE * TILE * 4 };
 enum { FFT_BYTES = 40000 }; /* at most, for two channels */
 
+uint64_t plim_cudnn_winograd(const plim_cudnn_sizes *s)
+{
+    uint64_t tiled = 1;
+    for (int32_t i = 2; i < s->conv->x.rank; i++)
+        tiled *= plim_round_up((uint64_t)s->conv->x.dim[i], 4);
+    return (s->x + s->y) / s->in_pixels * tiled / 4 * 9 + 4 * s->w;
+}
+
 static uint64_t bytes_of(const plim_cudnn_sizes *s)
 {
     return plim_dtype_bytes(s->conv->x.dtype);
@@ -132,7 +140,7 @@ static uint64_t pointwise_sums(const plim_cudnn_sizes *s)
     return copies + PLIM_MIN(2 * weight_sum(s), FULL_CARD);
 }
 
-static uint64_t pointwise(const plim_cudnn_sizes *s)
+static uint64_t pointwise_bytes(const plim_cudnn_sizes *s)
 {
     if (s->in_pixels == 1)
         return 0;
@@ -148,7 +156,7 @@ static uint64_t pointwise(const plim_cudnn_sizes *s)
 }
 
 /* fp32 kernels of few channels read NCHW, those of some more write it. */
-static uint64_t forward(const plim_cudnn_sizes *s)
+static uint64_t forward_bytes(const plim_cudnn_sizes *s)
 {
     const uint64_t rows = s->batch * s->out_pixels;
     if (s->in <= FEW_CHANNELS && s->taps <= 4 * 4)
@@ -164,18 +172,18 @@ static uint64_t forward(const plim_cudnn_sizes *s)
     return copy_x(s) + copy_w(s) + (writes_nchw ? 0 : copy_y(s)) + ROW;
 }
 
-static uint64_t spatial(const plim_cudnn_sizes *s)
+static uint64_t spatial_bytes(const plim_cudnn_sizes *s)
 {
     const uint64_t copies = copy_x(s) + copy_w(s) + copy_y(s) + ROW;
     if (s->conv->pass == PLIM_CUDNN_FORWARD)
-        return forward(s);
+        return forward_bytes(s);
     if (is_fp32(s) && s->in <= FEW_CHANNELS && s->taps <= 4 * 4)
         return 0;
     return copies + (s->conv->pass == PLIM_CUDNN_GRAD_WEIGHT ? split_sums(s) : 0);
 }
 
 /* Of fp16 only: PyTorch runs the others itself. */
-static uint64_t depthwise(const plim_cudnn_sizes *s)
+static uint64_t depthwise_bytes(const plim_cudnn_sizes *s)
 {
     bool sums = s->conv->pass == PLIM_CUDNN_GRAD_WEIGHT;
     return sums && !is_strided(s) && s->out_pixels >= 28 * 28 ? s->x + s->y + ROW : 0;
@@ -216,8 +224,8 @@ static uint64_t usual_bytes(const plim_cudnn_sizes *s)
     if (s->conv->channels_last)
         return channels_last(s);
     if (is_depthwise(s))
-        return depthwise(s);
-    return s->taps == 1 ? pointwise(s) : spatial(s);
+        return depthwise_bytes(s);
+    return s->taps == 1 ? pointwise_bytes(s) : spatial_bytes(s);
 }
 
 plim_cudnn_bytes plim_cudnn_hopper(const plim_cudnn_sizes *s)
