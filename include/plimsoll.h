@@ -893,7 +893,7 @@ typedef struct plim_fit_row {
     int64_t batch;
     /* the largest batch that leaves the setting "margin" free besides, for what the
      * simulated steps do not show; 0: none (samples); 0: the sequence length was searched
-     * for */
+     * for, or no card and no margin was named */
     int64_t batch_margin;
     bool limited; /* the search or the model ended at this batch, not the card */
     uint64_t reserved; /* at that batch, or at batch 1 if none fits */
@@ -915,6 +915,7 @@ typedef struct plim_fit_row {
      * fits (tokens); 0: it was not searched for */
     int64_t seq;
     int64_t seq_margin; /* as batch_margin (tokens); 0: it was not searched for */
+    bool margin_known; /* what leaves the margin was searched for */
     int64_t seq_usual; /* as batch_usual (tokens); 0: it was not searched for */
     /* at that batch, an estimate (samples/s); 0: not known, or no batch fits */
     double samples_per_s;

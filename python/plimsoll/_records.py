@@ -1100,7 +1100,7 @@ class Card(Record):
     """the largest batch that fits with context and workspaces at their upper bounds; 0: not even 1 fits (samples)"""
     batch_margin: Optional[int]
     """the largest batch that leaves the setting 'margin' free besides, for what the simulated steps do not show;
-    0: none (samples); None: the sequence length was searched for"""
+    0: none (samples); None: the sequence length was searched for, or no card and no margin was named"""
     limited: bool
     """the search or the model ended at this batch, not the card"""
     at_most: bool

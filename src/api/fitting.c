@@ -91,6 +91,9 @@ static plim_status fit_fill(plim_job *job, plim_arena *a, void *pub, plim_err *e
     out->size = sizeof *out;
     out->settings = job->settings;
     job->find_seq = plim_setting_is(job->settings, PLIM_SET_find, "seq");
+    job->find_margin =
+        job->settings->gpu || job->settings->vram ||
+        (job->given && job->given->margin); /* of all cards it takes as long again */
     plim_status st = plim__list_cards(job, a, &cards, &n, err);
     if (!st)
         st = job->find_seq ? read_seq_info(job, a, &g, &out->model, err)

@@ -489,11 +489,12 @@ plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row 
         st = find_largest(s, middle, guess_size(s, middle), end, &usual, &ended, err);
     if (!st)
         st = measure_size(s, lo, row, err);
-    if (!st && lo > 0) /* the line is as far off as above */
+    if (!st && lo > 0 && s->job->find_margin) /* the line is as far off as above */
         st = find_largest(s, tight, lo - guess_size(s, high) + guess_size(s, tight), lo + 1,
                           &roomy, &ended, err);
     plim_assert(roomy <= lo && usual >= lo);
     row->batch = s->job->find_seq ? s->batch : lo;
+    row->margin_known = s->job->find_margin;
     row->batch_margin = s->job->find_seq ? 0 : roomy;
     row->batch_usual = s->job->find_seq ? 0 : usual;
     row->seq = s->job->find_seq ? lo : 0;

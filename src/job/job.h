@@ -24,6 +24,7 @@ typedef struct plim_job {
     plim_quant quant;     /* kind 0: none */
     plim_fused_loss fused;
     bool find_seq;    /* the size that is searched for is the sequence length, not the batch */
+    bool find_margin; /* and the largest size that leaves the margin */
     plim_bound bound; /* the size of estimated allocations, by the setting "workspace" */
     const plim_gpu *gpu; /* NULL: none was chosen */
     plim_gpu generic;    /* the card that the setting "vram" describes */

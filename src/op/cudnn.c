@@ -56,7 +56,7 @@ static bool has_kernel_of(const plim_meta *w, int64_t side)
     return true;
 }
 
-/* False: too large for sums to be exact, or empty. */
+/* False: too large for sums to be exact, empty, no convolution, or of groups that do not divide the channels. */
 static bool measure_conv(const plim_cudnn_conv *c, bool tensor_cores, plim_cudnn_sizes *s)
 {
     const uint64_t most = (uint64_t)1 << 50; /* bytes, so that padded sums fit */
@@ -64,7 +64,7 @@ static bool measure_conv(const plim_cudnn_conv *c, bool tensor_cores, plim_cudnn
     *s = (plim_cudnn_sizes){.conv = c, .tensor_cores = tensor_cores};
     if (!plim_meta_bytes(&c->x, &s->x) || !plim_meta_bytes(&c->w, &s->w) ||
         !plim_meta_bytes(&c->y, &s->y) || PLIM_MAX(s->x, PLIM_MAX(s->w, s->y)) > most ||
-        !s->x || !s->w || !s->y)
+        !s->x || !s->w || !s->y || c->w.rank < 2 || c->x.rank < 2 || c->y.rank < 2)
         return false;
     s->batch = (uint64_t)c->x.dim[0];
     s->in = (uint64_t)c->x.dim[1];
@@ -73,7 +73,7 @@ static bool measure_conv(const plim_cudnn_conv *c, bool tensor_cores, plim_cudnn
     s->taps = count_pixels(&c->w);
     s->in_pixels = count_pixels(&c->x);
     s->out_pixels = count_pixels(&c->y);
-    return s->groups > 0;
+    return s->groups > 0 && s->in % s->groups == 0 && s->out % s->groups == 0;
 }
 
 /* 1x1, and as many outputs as inputs, so of stride 1: a matrix product of rows of pixels. */

@@ -45,8 +45,8 @@ PLIM_GETTER(fit_seq_margin_found, plim_fit_row, cell_usual(r->seq_margin))
 PLIM_GETTER(fit_batch_usual_found, plim_fit_row, cell_usual(r->batch_usual))
 PLIM_GETTER(fit_seq_usual_found, plim_fit_row, cell_usual(r->seq_usual))
 PLIM_GETTER(fit_batch_usual, plim_fit_row, cell_if(!searched_seq(r), r->batch_usual))
-PLIM_GETTER(fit_batch_margin, plim_fit_row, cell_if(!searched_seq(r), r->batch_margin))
-PLIM_GETTER(fit_seq_margin, plim_fit_row, cell_if(searched_seq(r), r->seq_margin))
+PLIM_GETTER(fit_batch_margin, plim_fit_row, cell_if(r->margin_known && !searched_seq(r), r->batch_margin))
+PLIM_GETTER(fit_seq_margin, plim_fit_row, cell_if(r->margin_known && searched_seq(r), r->seq_margin))
 PLIM_GETTER(fit_seq, plim_fit_row, cell_if(searched_seq(r), r->seq))
 PLIM_GETTER(fit_seq_usual, plim_fit_row, cell_if(searched_seq(r), r->seq_usual))
 PLIM_GETTER(fit_at_most, plim_fit_row, plim_cell_bool(!r->context_known))
@@ -73,9 +73,10 @@ static void fit_notes(plim_page *p, const plim_fit *f, bool sizes)
     const char *what = finds_seq(f) ? "sequence" : "batch";
     const char *least = finds_seq(f) ? "one token" : "batch 1";
     bool beyond = false, none = false, limited = false, marketed = false, known = false,
-         unknown = false;
+         unknown = false, margin = false;
     for (uint32_t i = 0; i < f->n_cards; i++) {
         none |= !f->cards[i]->fits;
+        margin |= f->cards[i]->margin_known;
         beyond |= f->model->seq_max && f->cards[i]->seq > f->model->seq_max;
         limited |= f->cards[i]->limited;
         marketed |= !f->cards[i]->gpu_exact;
@@ -93,7 +94,7 @@ static void fit_notes(plim_page *p, const plim_fit *f, bool sizes)
              "bound; the %s fits with both at their upper bounds; headroom: what the card has "
              "beyond the needs of the %s then",
              what, what)},
-        {known && sizes,
+        {known && sizes && margin,
          plim_page_format(
              p,
              "margin: the %s that leaves %s of what it reserves free besides, for "
@@ -118,14 +119,18 @@ static void fit_notes(plim_page *p, const plim_fit *f, bool sizes)
 /* Text has no column for what was not searched for, and none for a speed that is known of no card. */
 static plim_status fit_rows(plim_page *p, const plim_fit *f, plim_rows *out, plim_err *err)
 {
-    static const char *const hidden[2][2] = {
-        {"seq,seq_margin,seq_usual,samples_per_s", "seq,seq_margin,seq_usual"},
-        {"batch,batch_margin,batch_usual,samples_per_s", "batch,batch_margin,batch_usual"}};
-    bool timed = false, seq = finds_seq(f);
-    for (uint32_t i = 0; i < f->n_cards; i++)
+    bool timed = false, margin = false, seq = finds_seq(f);
+    for (uint32_t i = 0; i < f->n_cards; i++) {
         timed |= f->cards[i]->samples_per_s > 0;
+        margin |= f->cards[i]->margin_known;
+    }
     *out = PLIM_FIGURE_ROWS(fit_row, f->cards, f->n_cards);
-    out->hidden = hidden[seq][timed || p->style.sort];
+    out->hidden = plim_page_format(
+        p, "%s%s%s", seq ? "batch,batch_margin,batch_usual" : "seq,seq_margin,seq_usual",
+        timed || p->style.sort ? "" : ",samples_per_s",
+        margin ? ""
+        : seq  ? ",seq_margin"
+               : ",batch_margin");
     return plim_rows_order(p, out, seq ? seq_orders : batch_orders, FIT_ORDER_COUNT,
                            p->style.sort, err);
 }

@@ -589,6 +589,7 @@ static void test_fit(void **state)
          .needed_high = 19ull << 30,
          .headroom = 5ull << 30,
          .batch_margin = 220,
+         .margin_known = true,
          .batch_usual = 260,
          .samples_per_s = 594.2,
          .price_usd = 1599,
@@ -603,6 +604,7 @@ static void test_fit(void **state)
          .reserved_high = 10ull << 30,
          .needed_low = 9ull << 30,
          .needed_high = 10ull << 30,
+         .margin_known = true,
          .batch_usual = 1},
         {.gpu = "Other",
          .gpu_bytes = 192ull << 30,
@@ -617,6 +619,7 @@ static void test_fit(void **state)
          .needed_low = 9ull << 30,
          .needed_high = 9ull << 30,
          .batch_margin = 1024,
+         .margin_known = true,
          .batch_usual = 1024,
          .fits = true},
     };
