@@ -17,18 +17,28 @@ HERE = pathlib.Path(__file__).resolve().parent
 EXACT = ("mlp:", "vit_b_16", "swin_t", "convnext_tiny")  # requested bytes are equal: cuDNN takes nothing in them
 # Per cent, nine in ten of the runs of any card: of built-in models, and of transformers' configs, in which cuDNN takes little.
 WITHIN = {"model": {"requested": 0.6, "allocated": 0.9, "reserved": 5.2}, "config": {"requested": 0.01, "allocated": 0.1, "reserved": 0.3}}
+LARGEST = 0.97  # of the largest batch that ran: at least that is said to fit, and no more than ran
 DEVICE = 24  # MiB that the usual size of what is outside the allocator may be off
 
 
-def predict(program, m):
+def ask(program, command, m, *more):
     spec = m["spec"]
     model = str(HERE / "configs" / f"{spec['config']}.json") if "config" in spec else spec["model"]
-    args = [program, "estimate", model, "--batch", str(spec["batch"]), "--torch", m["torch"], "--gpu", m["card"], "--json"]
+    args = [program, command, model, "--torch", m["torch"], "--gpu", m["card"], "--json", *more]
     args += ["--infer"] if spec.get("infer") else ["--optimizer", spec["optimizer"]]
     for key in ("loss", "dtype", "seq", "input", "autocast", "checkpoint", "lora", "cudnn-tf32", "attention", "made"):
         args += ["--" + key, str(spec[key])] if key in spec else []
     args += ["--cudnn-benchmark"] if spec.get("benchmark") else []
-    return json.loads(subprocess.run(args, stdout=subprocess.PIPE, check=False).stdout)["memory"]
+    return json.loads(subprocess.run(args, stdout=subprocess.PIPE, check=False).stdout)
+
+
+def predict(program, m):
+    return ask(program, "estimate", m, "--batch", str(m["spec"]["batch"]))["memory"]
+
+
+def predict_largest(program, m):
+    """The largest batch within a fraction of the card's memory."""
+    return ask(program, "fit", m, "--steps", "3", "--alloc-conf", f"per_process_memory_fraction:{m['fraction']}")["cards"][0]["batch"]
 
 
 MIB = 2**20
@@ -109,8 +119,9 @@ def read_lines(path):
 
 def check(args):
     """What is worse than was promised."""
-    runs = [m for path in args.files or sorted(HERE.glob("*.jsonl")) for m in read_lines(path)
-            if m["status"] == "ok" and not {"workspace", "steps"} & set(m["spec"])]
+    ended = [m for path in args.files or sorted(HERE.glob("*.jsonl")) for m in read_lines(path)
+             if m["status"] == "ok" and not {"workspace", "steps"} & set(m["spec"])]
+    runs, searches = [m for m in ended if "largest" not in m], [m for m in ended if "largest" in m]
     bad, errors = [], {(kind, k): [] for kind, limits in WITHIN.items() for k in limits}
     for m in runs:
         p, name, kind = predict(args.program, m), f"{m['card']}, {json.dumps(m['spec'])}", "config" if "config" in m["spec"] else "model"
@@ -122,9 +133,13 @@ def check(args):
             outside = m["process_end"] - m["reserved_end"]
             if not p["context_low"] <= outside <= p["context_high"] or abs(outside - p["context"]) > DEVICE * MIB:
                 bad.append(f"{name}: {p['context_low']} to {p['context_high']} bytes are predicted outside the allocator, {outside} were")
+    for m in searches:
+        batch = predict_largest(args.program, m)
+        if not LARGEST * m["largest"] <= batch <= m["largest"]:
+            bad.append(f"{m['card']}, {json.dumps(m['spec'])}: batch {batch} is said to fit, {m['largest']} was the largest that ran")
     bad += [f"{kind}, {k}: an error of {sorted(e)[len(e) * 9 // 10]:.3f} %, the limit is {WITHIN[kind][k]} %"
             for (kind, k), e in errors.items() if not e or sorted(e)[len(e) * 9 // 10] > WITHIN[kind][k]]
-    print("\n".join(bad or [f"{len(runs)} runs"]))
+    print("\n".join(bad or [f"{len(runs)} runs, {len(searches)} searches"]))
     return bool(bad)
 
 
@@ -143,7 +158,7 @@ def main():
     all_of_them = [m for path in args.files or sorted(HERE.glob("*.jsonl")) for m in read_lines(path)]
     ended = [m for m in all_of_them if m["status"] == "ok"]
     for m in ended:
-        if "workspace" in m["spec"] or "steps" in m["spec"]:
+        if "largest" in m or {"workspace", "steps"} & set(m["spec"]):
             continue
         p, cells = predict(args.program, m), []
         for k in errors:
@@ -158,6 +173,10 @@ def main():
         e.sort()
         if e:
             print(f"\n{k}: {len(e)} runs, median error {e[len(e) // 2]:.2f} %, 90 % of them within {e[len(e) * 9 // 10]:.2f} %, all within {e[-1]:.2f} %")
+    print("\n| card, torch | model | fraction | batch that fits: predicted | largest that ran |\n| --- | --- | ---: | ---: | ---: |")
+    for m in ended:
+        if "largest" in m:
+            print(f"| {m['card']}, {m['torch']} | {m['spec'].get('model') or m['spec']['config']} | {m['fraction']:.4f} | {predict_largest(args.program, m)} | {m['largest']} |")
     print_workspaces([m for m in ended if "workspace" in m["spec"]], read_lines(args.pretend) if args.pretend else [])
     print_times(args.program, [m for m in ended if "steps" in m["spec"]])
     print_contexts(args.program, ended)
