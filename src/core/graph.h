@@ -132,7 +132,7 @@ typedef struct plim_chunk {
 typedef struct plim_graph_about {
     plim_str name, format, producer;
     plim_str model_type; /* of a config.json: "llama"; else empty */
-    plim_str attention; /* where there is a choice, the one that was made: "sdpa", "eager" */
+    plim_str attention;  /* where there is a choice, the one that was made: "sdpa", "eager" */
     plim_str note; /* what a reader should know about figures from this graph; may be empty */
     uint32_t top1; /* published top-1 accuracy, thousandths of a percent; 0: not known */
 } plim_graph_about;

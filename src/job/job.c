@@ -161,7 +161,7 @@ static plim_status read_margin(plim_job *job, const plim_settings *s, plim_err *
     if (!plim_parse_percent(plim_str_of(s->margin), &percent) || percent > 100)
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "'margin': '%s' is not a percentage from 0%% to 100%%", s->margin);
-    job->margin = (unsigned)(percent * (PLIM_JOB_MARGIN_ONE / 100) + 0.5);
+    job->margin = (unsigned)(percent * PLIM_JOB_MARGIN_ONE / 100 + 0.5);
     plim_assert(job->margin <= PLIM_JOB_MARGIN_ONE);
     return PLIM_OK;
 }
