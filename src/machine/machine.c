@@ -215,6 +215,7 @@ int plim_m_sms(plim_machine *m, int *threads_per_sm)
     return m->world.sms ? m->world.sms : PLIM_USUAL_SMS;
 }
 plim_asked plim_m_asked(const plim_machine *m) { return m->asked; }
+void plim_m_ask_anew(plim_machine *m) { m->asked = plim_asked_nothing(); }
 bool plim_m_is_wrapped(const plim_machine *m, plim_t t) { return m_t(m, t)->wrapped; }
 
 plim_t plim__tensor_fresh(plim_machine *m, const plim_meta *meta, plim_storage row)

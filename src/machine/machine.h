@@ -120,6 +120,7 @@ void plim_m_set_libraries(plim_machine *m, plim_libraries lib);
 /* The card's number of SMs and the threads per SM. */
 int plim_m_sms(plim_machine *m, int *threads_per_sm);
 plim_asked plim_m_asked(const plim_machine *m); /* by all rules so far */
+void plim_m_ask_anew(plim_machine *m);          /* and from here on by those that follow */
 
 plim_t plim_m_ref(plim_machine *m, plim_t t); /* one more reference to the same tensor */
 void plim_m_drop(plim_machine *m, plim_t t);

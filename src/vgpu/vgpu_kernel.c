@@ -198,6 +198,15 @@ static void end_call(plim_vgpu *d, kernel_call *k)
     d->inside.n_events = d->inside.n_storages = d->inside.n_marks = 0;
 }
 
+/* Where cuDNN works otherwise on another card, the tape says nothing about it. */
+static void compare_convolution(plim_vgpu *d, const plim_asked *asked)
+{
+    for (uint32_t i = 0; i < d->n_cards; i++) {
+        const int cc = plim_world_on(d->torch, d->cards[i], d->world.lib).cc;
+        d->other_way[i] = d->other_way[i] || cc < asked->since || cc >= asked->before;
+    }
+}
+
 static plim_status run_kernel(plim_vgpu *d, kernel_call *k, const plim_kernel *kernel,
                               const plim_vgpu_kernel_call *call, plim_vgpu_result *out,
                               uint32_t max, uint32_t *n_out, bool *oom, plim_err *err)
@@ -206,6 +215,7 @@ static plim_status run_kernel(plim_vgpu *d, kernel_call *k, const plim_kernel *k
                                                 .workspace = d->world.lib.workspace,
                                                 .no_tf32 = call->cudnn_no_tf32,
                                                 .benchmark = call->cudnn_benchmark});
+    plim_m_ask_anew(k->m);
     plim_status st = read_args(d, k, call->args, call->n_args, err);
     if (!st) {
         d->kernel_err = (plim_err)PLIM_ERR_INIT;
@@ -213,6 +223,10 @@ static plim_status run_kernel(plim_vgpu *d, kernel_call *k, const plim_kernel *k
                               k->out, &k->n_out, &d->kernel_err);
         if (st && err)
             *err = d->kernel_err;
+    }
+    if (!st && d->n_cards > 1 && strstr(kernel->name, "conv")) {
+        const plim_asked asked = plim_m_asked(k->m);
+        compare_convolution(d, &asked);
     }
     if (!st && k->n_out > max)
         st = plim_fail(err, PLIM_ERANGE, 0, "'%s' has %u results, there is room for %u",

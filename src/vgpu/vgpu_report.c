@@ -216,10 +216,11 @@ static bool add_other_cards(const plim_vgpu *d, plim_arena *a, plim_vgpu_caveat 
 {
     bool ok = true;
     for (uint32_t i = 0; i < d->n_cards; i++) {
-        char what[160];
+        char what[192];
         if (!d->other_way[i])
             continue;
-        snprintf(what, sizeof what, "attention takes another kernel on '%s': %s",
+        snprintf(what, sizeof what,
+                 "attention or a convolution takes another kernel on '%s': %s",
                  d->cards[i]->name,
                  d->alone[i] ? "the script ran again on that card"
                              : "run the script on that card alone");

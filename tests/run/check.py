@@ -260,15 +260,17 @@ def finders():
 
 
 def events(path):
-    """Allocations as they come; the frees between two of them in any order."""
+    """Allocations as they come; the frees between two of them in any order.  What usually takes nothing is in a predicted tape
+    for its upper bound."""
     out, frees, size = [], [], {}
     for line in open(path):
         words = line.split()
         if words and words[0] == "+":
             size[words[1]] = int(words[2])
-            out += [sorted(frees), int(words[2])]
-            frees = []
-        elif words and words[0] == "-":
+            if size[words[1]]:
+                out += [sorted(frees), int(words[2])]
+                frees = []
+        elif words and words[0] == "-" and size[words[1]]:
             frees.append(size[words[1]])
     return out + [sorted(frees)]
 

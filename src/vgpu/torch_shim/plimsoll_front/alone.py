@@ -75,7 +75,7 @@ class Alone:
 
     def run_on(self, card):
         flush_output()
-        say(f"attention takes another kernel on '{card}': running the script again on that card")
+        say(f"attention or a convolution takes another kernel on '{card}': running the script again on that card")
         try:
             with tempfile.TemporaryDirectory(dir=self.run["report"]) as folder:
                 self.process = self.command.start(card, folder)
