@@ -92,7 +92,7 @@ static uint32_t replay_events(const char *name, uint32_t n)
         if (places[taken] != (uint64_t)e->place * PAGE)
             fail_msg("%s, event %" PRIu32 ": %" PRId64 " pages are at page %" PRId64
                      ", simulated at %" PRIu64,
-                     name, i, e->pages, e->place, places[taken] / PAGE);
+                     name, i, e->pages, e->place, (uint64_t)(places[taken] / PAGE));
         taken++;
     }
     plim_arena_free(&a);
