@@ -1,7 +1,8 @@
 /* verdict.c -- see verdict.h.
  *
  * The run fits if it does so with context and workspaces at their upper bounds.  Whether it also leaves the
- * margin of the job, for what a tape does not show, is said apart.  It does not fit if it fails with the context at its lower bound, whatever the size of the workspaces:
+ * margin of the job, for what a tape does not show, is said apart.  It does not fit if it fails
+ * with the context at its lower bound, whatever the size of the workspaces:
  * smaller ones can fragment more, so all three sizes are tried.  An allocator that is a model
  * has bounds of its own, which go with those of the sizes.  What is shown follows the
  * verdict:

@@ -252,6 +252,12 @@ static plim_status gpu_find_loosely(plim_str name, const plim_gpu **out, plim_er
     return PLIM_OK;
 }
 
+bool plim_gpu_is(const plim_gpu *gpu, const char *short_name)
+{
+    size_t n = strcspn(gpu->aliases, ",");
+    return strlen(short_name) == n && !memcmp(short_name, gpu->aliases, n);
+}
+
 plim_status plim_gpu_find(plim_str name, const plim_gpu **out, plim_err *err)
 {
     gpu_key k = key_of(name);

@@ -48,6 +48,9 @@ const plim_gpu *plim_gpu_at(uint32_t i); /* NULL past the end */
  * only one card has the name.  PLIM_EUSAGE names the nearest, or those meant. */
 plim_status plim_gpu_find(plim_str name, const plim_gpu **out, plim_err *err);
 
+/* Is it the card with this short name, the first of its aliases?  Exactly as gpus.csv writes it. */
+bool plim_gpu_is(const plim_gpu *gpu, const char *short_name);
+
 /* The 2 of "2xt4", a machine of several cards of one kind, whose name goes to *card; 0: not
  * such a name, *card stays as it is. */
 uint32_t plim_gpu_several(plim_str name, plim_str *card);

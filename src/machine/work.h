@@ -16,6 +16,8 @@ typedef enum plim_work_class {
     PLIM_WORK_CLASSES
 } plim_work_class;
 const char *plim_work_name(plim_work_class c); /* "conv_1x1" */
+/* Is it a convolution on tensor cores, where the card has them?  Depthwise ones are not. */
+bool plim_work_is_conv(plim_work_class c);
 
 /* How the operands lie in memory. */
 typedef enum plim_work_form {

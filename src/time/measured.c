@@ -76,11 +76,13 @@ static const struct {
 #undef PLIM_LIKE
 };
 
-/* Whether this is the first of the card's aliases. */
-static bool is_card(const plim_gpu *gpu, const char *name)
+/* NULL: the card was not measured. */
+static const host_row *host_of(const plim_gpu *gpu)
 {
-    size_t n = strcspn(gpu->aliases, ",");
-    return strlen(name) == n && !memcmp(name, gpu->aliases, n);
+    for (size_t i = 0; i < PLIM_COUNT(hosts); i++)
+        if (plim_gpu_is(gpu, hosts[i].card))
+            return &hosts[i];
+    return NULL;
 }
 
 static bool is_half(const plim_work *row)
@@ -91,14 +93,12 @@ static bool is_half(const plim_work *row)
 /* Products of other numbers have no rate here; what multiplies nothing goes by its bytes. */
 static plim_kind_numbers numbers_of(const plim_work *row)
 {
-    plim_work_class c = (plim_work_class)row->klass;
-    bool conv = c == PLIM_WORK_conv || c == PLIM_WORK_conv_thin || c == PLIM_WORK_conv_1x1 ||
-                c == PLIM_WORK_conv_grouped;
     if (is_half(row))
         return PLIM_NUMBERS_HALF;
     if (row->macs && row->dtype != PLIM_F32)
         return PLIM_NUMBERS_ANY;
-    return conv && !row->full ? PLIM_NUMBERS_TF32 : PLIM_NUMBERS_FULL;
+    return plim_work_is_conv((plim_work_class)row->klass) && !row->full ? PLIM_NUMBERS_TF32
+                                                                        : PLIM_NUMBERS_FULL;
 }
 
 static bool kind_matches(const plim_kind *k, const plim_work *row, plim_kind_numbers numbers)
@@ -122,15 +122,13 @@ static const plim_kind *find_kind(const char *card, const plim_work *row)
 
 const plim_kind *plim_kind_of(const plim_work *row, const plim_gpu *gpu, bool *assumed)
 {
-    for (size_t i = 0; i < PLIM_COUNT(hosts); i++)
-        if (is_card(gpu, hosts[i].card)) {
-            const plim_kind *k = find_kind(hosts[i].card, row);
-            *assumed = k && k->assumed;
-            return k;
-        }
-    *assumed = true;
+    const host_row *h = host_of(gpu);
+    const plim_kind *own = h ? find_kind(h->card, row) : NULL;
+    *assumed = !h || (own && own->assumed);
+    if (h)
+        return own;
     for (size_t i = 0; i < PLIM_COUNT(alike); i++)
-        if (is_card(gpu, alike[i].card))
+        if (plim_gpu_is(gpu, alike[i].card))
             return find_kind(alike[i].other, row);
     return NULL;
 }
@@ -171,10 +169,7 @@ plim_kind_time plim_kind_seconds(const plim_kind *k, const plim_work *row, const
 
 double plim_host_seconds(const plim_ledger *ledger, const plim_gpu *gpu)
 {
-    const host_row *h = NULL;
-    for (size_t i = 0; i < PLIM_COUNT(hosts) && !h; i++)
-        if (is_card(gpu, hosts[i].card))
-            h = &hosts[i];
+    const host_row *h = host_of(gpu);
     if (!h)
         return -1;
     bool library = ledger->graph && ledger->graph->about.model_type.n;

@@ -5,8 +5,6 @@
 
 #include "time/measured.h"
 
-#include "time/measured.h"
-
 const char *plim_time_limit_name(plim_time_limit l)
 {
     static const char *const names[PLIM_TIME_LIMITS] = {"computation", "memory traffic",
@@ -53,9 +51,8 @@ static const card_rates *card_of(const plim_gpu *gpu)
 #undef RATE
 #undef CARD
     };
-    size_t n = strcspn(gpu->aliases, ",");
     for (size_t i = 0; i < PLIM_COUNT(rows); i++)
-        if (strlen(rows[i].name) == n && !memcmp(rows[i].name, gpu->aliases, n))
+        if (plim_gpu_is(gpu, rows[i].name))
             return &rows[i];
     return &unmeasured;
 }
@@ -117,8 +114,7 @@ static product_rate rate_of(const plim_gpu *gpu, plim_dtype t, plim_work_class c
 {
     const card_rates *card = card_of(gpu);
     bool depthwise = c == PLIM_WORK_conv_depthwise;
-    bool conv = c == PLIM_WORK_conv || c == PLIM_WORK_conv_1x1 || c == PLIM_WORK_conv_thin ||
-                c == PLIM_WORK_conv_grouped;
+    bool conv = plim_work_is_conv(c);
     bool bf16 = gpu->cc >= 80 || !gpu->cc; /* older ones convert */
     if (t == PLIM_F32 && conv && has_tf32(gpu))
         return measured_rate(gpu->tf32 > 0 ? gpu->tf32 : gpu->fp16_acc32 / 2, 0, 1,
@@ -141,10 +137,10 @@ static double measured_row(const plim_kind *k, const plim_work *row, const plim_
     return t.all;
 }
 
-double plim_time_row_of(const plim_work *row, const plim_gpu *gpu, plim_time_limit *limit)
+/* kind NULL: by the rates of its class. */
+static double row_seconds(const plim_work *row, const plim_gpu *gpu, const plim_kind *kind,
+                          plim_time_limit *limit)
 {
-    bool assumed;
-    const plim_kind *kind = plim_kind_of(row, gpu, &assumed);
     if (kind)
         return measured_row(kind, row, gpu, limit);
     plim_work_class c = (plim_work_class)row->klass;
@@ -169,6 +165,12 @@ double plim_time_row_of(const plim_work *row, const plim_gpu *gpu, plim_time_lim
     if (launched > most)
         *limit = PLIM_TIME_LAUNCH;
     return most + launched;
+}
+
+double plim_time_row_of(const plim_work *row, const plim_gpu *gpu, plim_time_limit *limit)
+{
+    bool assumed;
+    return row_seconds(row, gpu, plim_kind_of(row, gpu, &assumed), limit);
 }
 
 /* ---- a step ------------------------------------------------------------------- */
@@ -199,15 +201,15 @@ static void add_row(plim_time *t, step_sum *sum, const plim_work *row, const pli
 {
     bool assumed = false;
     plim_time_limit limit = PLIM_TIME_MEMORY;
-    double s = plim_time_row_of(row, gpu, &limit);
-    bool kind = plim_kind_of(row, gpu, &assumed);
+    const plim_kind *kind = plim_kind_of(row, gpu, &assumed);
+    double s = row_seconds(row, gpu, kind, &limit);
     const time_range *range = &range_of[kind && !assumed ? BY_KINDS : BY_NOTHING];
     t->part[limit] += s;
     t->usual += s;
     sum->low += s * range->low;
     sum->high += s * range->high;
     sum->cpu += row->kernels * cpu_us * 1e-6;
-    sum->kinds |= kind;
+    sum->kinds |= kind != NULL;
     if (row->macs)
         sum->by = PLIM_MIN(
             sum->by, rate_of(gpu, (plim_dtype)row->dtype, (plim_work_class)row->klass).by);
