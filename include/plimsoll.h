@@ -452,8 +452,20 @@ typedef struct plim_step_time {
 /* clang-format on */
 /* end of figures */
 
-/* figures: rank estimate */
+/* figures: context_part rank estimate */
 /* clang-format off */
+/* A part of what a process takes of a card beside PyTorch's allocator. */
+typedef struct plim_context_part {
+    const char *name; /* "CUDA context", "cuBLAS" */
+    uint64_t low; /* the lower bound */
+    uint64_t usual; /* the usual size */
+    uint64_t high; /* the upper bound */
+    /* "measured" on such a card and version; "fitted": what other parts leave of a sum that
+     * was; "assumed" */
+    const char *certainty;
+    const char *source; /* where that was, in words */
+} plim_context_part;
+
 /* Ranks of a job of several cards that hold the same, and what each holds. */
 typedef struct plim_rank {
     const char *ranks; /* "0-2,5" */
@@ -480,12 +492,15 @@ typedef struct plim_estimate {
     /* peak_reserved with what is estimated, mostly workspaces, at its lower bounds */
     uint64_t reserved_low;
     uint64_t reserved_high; /* peak_reserved with what is estimated at its upper bounds */
-    uint64_t context_low; /* of the CUDA context: the lower bound; only if context_known */
+    /* of the CUDA context, with code and handles of libraries: the lower bound; only if
+     * context_known */
+    uint64_t context_low;
     uint64_t context; /* of the CUDA context: the usual size; only if context_known */
     uint64_t context_high; /* of the CUDA context: the upper bound; only if context_known */
-    /* the part of context that handles of cuBLAS are, one for each thread that multiplies
-     * matrices; 0: not measured apart; only if context_known */
-    uint64_t context_handles;
+    /* what the three above are sums of; a card of which only the sum is known has one part;
+     * none: not known */
+    const plim_context_part *const *context_parts;
+    uint32_t n_context_parts;
     uint64_t device_low; /* reserved_low + context_low; only if context_known */
     uint64_t device; /* peak_reserved + context; only if context_known */
     /* reserved_high + context_high, with search; only if context_known */

@@ -62,6 +62,7 @@ typedef struct plim_vgpu_options {
     uint32_t index;         /* N of "cuda:N", below PLIM_VGPU_CARDS */
     const char *
         cublas_workspace; /* as CUBLAS_WORKSPACE_CONFIG; what PyTorch cannot read is ignored */
+    const char *module_loading; /* as CUDA_MODULE_LOADING: "EAGER"; all else is "LAZY" */
 } plim_vgpu_options;
 #define PLIM_VGPU_OPTIONS_INIT                                                                \
     {                                                                                         \

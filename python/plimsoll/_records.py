@@ -281,6 +281,23 @@ class Rank(Record):
     """as in an estimate; None: no card was chosen"""
 
 
+class ContextPart(Record):
+    """A part of what a process takes of a card beside PyTorch's allocator."""
+
+    name: str
+    """'CUDA context', 'cuBLAS'"""
+    low: int
+    """the lower bound"""
+    usual: int
+    """the usual size"""
+    high: int
+    """the upper bound"""
+    certainty: str
+    """'measured' on such a card and version; 'fitted': what other parts leave of a sum that was; 'assumed'"""
+    source: str
+    """where that was, in words"""
+
+
 class Memory(Record):
     """By category, the bytes live at the peak of allocated bytes; then each peak, and what it takes on the card."""
 
@@ -317,14 +334,14 @@ class Memory(Record):
     reserved_high: int
     """peak_reserved with what is estimated at its upper bounds"""
     context_low: Optional[int]
-    """of the CUDA context: the lower bound; None unless the size of the CUDA context is known"""
+    """of the CUDA context, with code and handles of libraries: the lower bound; None unless the size of the CUDA
+    context is known"""
     context: Optional[int]
     """of the CUDA context: the usual size; None unless the size of the CUDA context is known"""
     context_high: Optional[int]
     """of the CUDA context: the upper bound; None unless the size of the CUDA context is known"""
-    context_handles: Optional[int]
-    """the part of context that handles of cuBLAS are, one for each thread that multiplies matrices; 0: not
-    measured apart; None unless the size of the CUDA context is known"""
+    context_parts: List[ContextPart]
+    """what the three above are sums of; a card of which only the sum is known has one part; none: not known"""
     device_low: Optional[int]
     """reserved_low + context_low; None unless the size of the CUDA context is known"""
     device: Optional[int]

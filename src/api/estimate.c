@@ -26,6 +26,25 @@ typedef struct work {
 
 /* ---- on the card ------------------------------------------------------------------ */
 
+PLIM__LIST(context_part_list, plim_context_part)
+
+static plim_status list_context(work *w, const plim_gpu_context *c)
+{
+    plim_context_part *parts = PLIM_NEW_N(w->a, plim_context_part, c->n_parts);
+    if (!parts && c->n_parts)
+        return plim_oom(w->err);
+    for (uint32_t i = 0; i < c->n_parts; i++)
+        parts[i] = (plim_context_part){.name = c->part[i].name,
+                                       .low = c->part[i].low,
+                                       .usual = c->part[i].usual,
+                                       .high = c->part[i].high,
+                                       .certainty = plim_gpu_known_name(c->part[i].known),
+                                       .source = c->part[i].src};
+    w->e->context_parts = context_part_list(w->a, parts, c->n_parts);
+    w->e->n_context_parts = c->n_parts;
+    return w->e->context_parts ? PLIM_OK : plim_oom(w->err);
+}
+
 static plim_status judge_tape(work *w)
 {
     plim_estimate *e = w->e;
@@ -53,7 +72,6 @@ static plim_status judge_tape(work *w)
     e->context_low = v.context.low;
     e->context = v.context.usual;
     e->context_high = v.context.high;
-    e->context_handles = v.context.handles;
     e->device = plim_sat_add(v.reserved, v.context.usual);
     e->search = v.search;
     e->searched = v.searched;
@@ -68,7 +86,7 @@ static plim_status judge_tape(work *w)
     plim_assert(e->peak_requested <= e->peak_allocated && e->device_low <= e->device_high);
     e->budget_bytes = w->job->settings->budget;
     e->over_budget = e->budget_bytes && e->reserved_high > e->budget_bytes;
-    return PLIM_OK;
+    return list_context(w, &v.context);
 }
 
 /* ---- what is live at the peak -------------------------------------------------------- */

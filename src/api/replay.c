@@ -30,8 +30,7 @@ static plim_status read_card(const plim_settings *s, plim_arena *a, int torch,
         .size = sizeof *card,
         .name = gpu->name,
         .bytes = s->vram ? s->vram : gpu->memory_bytes,
-        .context =
-            plim_gpu_context_of(gpu, torch, (plim_gpu_use){.program = PLIM_GPU_SCRIPT}).high};
+        .context = plim_gpu_context_of(gpu, torch, plim_gpu_use_of(PLIM_GPU_SCRIPT)).high};
     out->card = card;
     o->total = card->bytes;
     o->capacity = o->total > card->context ? o->total - card->context : 1; /* 0: no limit */

@@ -76,6 +76,15 @@ typedef struct plim_mark {
     plim_str op;   /* layer or op name; may be empty */
 } plim_mark;
 
+/* CUDA's libraries that take memory of the driver's, beside PyTorch's allocator. */
+typedef enum plim_cuda_library {
+    PLIM_CUBLAS,
+    PLIM_CUDNN,
+    PLIM_CUFFT,
+    PLIM_CUSOLVER,
+    PLIM_CUDA_LIBRARIES
+} plim_cuda_library;
+
 typedef struct plim_tape {
     plim_arena *arena;
     plim_event *events;
@@ -89,7 +98,8 @@ typedef struct plim_tape {
     void *ends_ud;
     bool waits;    /* streams use storages of others: until when is known within bounds only */
     bool searched; /* cuDNN tried its plans, for which it may take all memory that is free */
-    bool multiplies[2]; /* products of matrices run on the main thread, on autograd's */
+    uint8_t callers
+        [PLIM_CUDA_LIBRARIES]; /* the threads that call each: 1 the main one, 2 autograd's */
 } plim_tape;
 
 void plim_tape_init(plim_tape *t, plim_arena *a);

@@ -21,48 +21,54 @@ uint64_t plim_fit_room(const plim_gpu *gpu, uint64_t context)
     return gpu->memory_bytes > context ? gpu->memory_bytes - context : 1;
 }
 
-/* The CUDA context and NCCL's buffers. */
+/* With NCCL's communicators, and what connects them. */
 static plim_gpu_context process_context(const plim_job *job, plim_gpu_use use)
 {
     const plim_share_nccl nccl = plim_share_buffers(&job->step.share);
-    plim_gpu_context c = plim_gpu_context_of(job->gpu, job->step.world.lib.torch, use);
-    if (!c.high) /* unknown */
-        return c;
-    c.low += nccl.low;
-    c.usual += nccl.usual;
-    c.high += nccl.high;
-    plim_assert(c.low <= c.usual && c.usual <= c.high);
+    const plim_libraries *lib = &job->step.world.lib;
+    use.eager = lib->eager;
+    use.count[PLIM_GPU_COMMUNICATORS] =
+        (plim_gpu_counted){nccl.groups, nccl.groups, nccl.groups};
+    plim_gpu_context c = plim_gpu_context_of(job->gpu, lib->torch, use);
+    if (nccl.groups && c.n_parts)
+        plim_gpu_context_add(
+            &c, (plim_gpu_part){.name = "NCCL's connections",
+                                .low = nccl.low,
+                                .usual = nccl.usual,
+                                .high = nccl.high,
+                                .known = PLIM_GPU_ASSUMED,
+                                .src = "buffers of 2, 24 or 32 channels to each neighbour"});
     return c;
 }
 
 static plim_gpu_context tape_context(const plim_job *job, const plim_tape *t)
 {
-    return process_context(
-        job, (plim_gpu_use){PLIM_GPU_LOOP, (unsigned)t->multiplies[0] + t->multiplies[1]});
+    plim_gpu_use use = plim_gpu_use_of(job->script ? PLIM_GPU_SCRIPT : PLIM_GPU_LOOP);
+    plim_gpu_use_callers(&use, t->callers);
+    return process_context(job, use);
 }
 
-/* Of a step that is not written yet: each thread may multiply. */
+/* Of a step that is not written yet: each thread may multiply, and run what is cuDNN's. */
 plim_gpu_context plim_fit_context(const plim_job *job)
 {
-    return process_context(job, (plim_gpu_use){PLIM_GPU_LOOP, job->step.infer ? 1 : 2});
+    const uint8_t threads = job->step.infer ? 1 : 3;
+    const plim_tape t = {.callers = {[PLIM_CUBLAS] = threads, [PLIM_CUDNN] = threads}};
+    return tape_context(job, &t);
 }
 
 plim_gpu_context plim_fit_engine_context(const plim_job *job)
 {
-    return process_context(job, (plim_gpu_use){PLIM_GPU_ANY, 0});
+    return process_context(job, plim_gpu_use_of(PLIM_GPU_ANY));
 }
 
 bool plim_fit_alike(const plim_job *job, const plim_gpu *other, const plim_asked *asked)
 {
     const plim_gpu *gpu = job->gpu;
     const plim_libraries *lib = &job->step.world.lib;
-    const plim_gpu_use use = {PLIM_GPU_LOOP, 1};
-    const plim_gpu_context a = plim_gpu_context_of(gpu, lib->torch, use);
-    const plim_gpu_context b = plim_gpu_context_of(other, lib->torch, use);
     const plim_world world = plim_world_on(job->step.torch, other, *lib);
     return gpu->memory_bytes == other->memory_bytes &&
-           plim_asked_alike(asked, &job->step.world, &world) && a.low == b.low &&
-           a.usual == b.usual && a.high == b.high && a.handles == b.handles;
+           plim_asked_alike(asked, &job->step.world, &world) &&
+           plim_gpu_context_alike(gpu, other, lib->torch, lib->eager);
 }
 
 /* What a tape does not show of a run: see margin in job.h. */

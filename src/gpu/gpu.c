@@ -356,34 +356,166 @@ int plim_gpu_threads_per_sm(int cc)
     return (cc > 80 && cc < 90) || cc >= 110 ? 1536 : 2048;
 }
 
-static const struct {
-    int cc_from, cc_to, torch_from, torch_to; /* inclusive */
-    plim_gpu_program of;
-    uint64_t low, usual, high, handle; /* MiB */
-    const char *doc;
-} contexts[] = {
-#define PLIM_CONTEXT(cc_from, cc_to, torch_from, torch_to, of, low, usual, high, handle, doc) \
-    {cc_from, cc_to, torch_from, torch_to, PLIM_GPU_##of, low, usual, high, handle, doc},
+/* ---- contexts ------------------------------------------------------------------------ */
+
+/* The ids of contexts.def in its order. */
+enum {
+#define PLIM_CONTEXT_PART(id, name, by, doc) PART_##id,
+#define PLIM_CONTEXT(part, per, cc_from, cc_to, torch_from, torch_to, of, loading, low,       \
+                     usual, high, certainty, doc)
 #include "gpu/contexts.def"
 #undef PLIM_CONTEXT
+#undef PLIM_CONTEXT_PART
+    PARTS
 };
+
+enum {
+    HAS_PROCESS = PLIM_GPU_PROCESS,
+    HAS_CUBLAS = PLIM_CUBLAS,
+    HAS_CUDNN = PLIM_CUDNN,
+    HAS_CUFFT = PLIM_CUFFT,
+    HAS_CUSOLVER = PLIM_CUSOLVER,
+    HAS_COMMUNICATORS = PLIM_GPU_COMMUNICATORS,
+    HAS_GRAPHS = PLIM_GPU_GRAPHS
+};
+
+static const struct {
+    const char *name;
+    int by;
+} context_parts[] = {
+#define PLIM_CONTEXT_PART(id, name, by, doc) {name, HAS_##by},
+#define PLIM_CONTEXT(part, per, cc_from, cc_to, torch_from, torch_to, of, loading, low,       \
+                     usual, high, certainty, doc)
+#include "gpu/contexts.def"
+#undef PLIM_CONTEXT
+#undef PLIM_CONTEXT_PART
+};
+
+enum { PER_ONCE, PER_EACH };
+enum { LOADING_LAZY = 1, LOADING_EAGER = 2, LOADING_EITHER = 3 };
+
+typedef struct context_row {
+    int part, per;
+    int cc_from, cc_to, torch_from, torch_to; /* inclusive */
+    plim_gpu_program of;
+    int loading;
+    double low, usual, high; /* MiB */
+    plim_gpu_known known;
+    const char *doc;
+} context_row;
+
+static const context_row context_rows[] = {
+#define PLIM_CONTEXT_PART(id, name, by, doc)
+#define PLIM_CONTEXT(part, per, cc_from, cc_to, torch_from, torch_to, of, loading, low,       \
+                     usual, high, certainty, doc)                                             \
+    {PART_##part, PER_##per, cc_from,       cc_to,                                            \
+     torch_from,  torch_to,  PLIM_GPU_##of, LOADING_##loading,                                \
+     low,         usual,     high,          PLIM_GPU_##certainty,                             \
+     doc},
+#include "gpu/contexts.def"
+#undef PLIM_CONTEXT
+#undef PLIM_CONTEXT_PART
+};
+
+_Static_assert((int)PARTS < (int)PLIM_GPU_PARTS, "one more has room: what is added");
+
+const char *plim_gpu_known_name(plim_gpu_known known)
+{
+    static const char *const names[] = {"measured", "fitted", "assumed"};
+    return (unsigned)known < PLIM_COUNT(names) ? names[known] : "?";
+}
+
+plim_gpu_use plim_gpu_use_of(plim_gpu_program program)
+{
+    plim_gpu_use use = {.program = program};
+    if (program != PLIM_GPU_SCRIPT)
+        return use;
+    use.count[PLIM_CUBLAS] = use.count[PLIM_CUDNN] = (plim_gpu_counted){0, 2, 3};
+    use.count[PLIM_CUFFT] = use.count[PLIM_CUSOLVER] = (plim_gpu_counted){0, 0, 1};
+    use.count[PLIM_GPU_GRAPHS] = (plim_gpu_counted){0, 0, 1};
+    return use;
+}
+
+void plim_gpu_use_callers(plim_gpu_use *use, const uint8_t callers[PLIM_CUDA_LIBRARIES])
+{
+    const bool script = use->program == PLIM_GPU_SCRIPT;
+    bool any = false;
+    for (int i = 0; i < PLIM_CUDA_LIBRARIES; i++)
+        any |= callers[i] != 0;
+    for (int i = 0; i < PLIM_CUDA_LIBRARIES && (any || !script); i++) {
+        const uint32_t n = (callers[i] & 1u) + (callers[i] >> 1 & 1u);
+        use->count[i] = (plim_gpu_counted){n, n, script ? PLIM_MAX(n, use->count[i].high) : n};
+    }
+}
+
+static const context_row *find_context(int part, int cc, int torch_version, plim_gpu_use use)
+{
+    const int loading =
+        use.eager || torch_version < PLIM_GPU_LAZY_SINCE ? LOADING_EAGER : LOADING_LAZY;
+    for (size_t i = 0; i < PLIM_COUNT(context_rows); i++) {
+        const context_row *r = &context_rows[i];
+        if (r->part == part && cc >= r->cc_from && cc <= r->cc_to &&
+            torch_version >= r->torch_from && torch_version <= r->torch_to &&
+            r->of <= use.program && (r->loading & loading))
+            return r;
+    }
+    return NULL;
+}
+
+static uint64_t size_of_part(double mib, int per, uint32_t n)
+{
+    return (uint64_t)(mib * 1024 * 1024) * (per == PER_EACH ? n : PLIM_MIN(n, 1u));
+}
+
+void plim_gpu_context_add(plim_gpu_context *c, plim_gpu_part part)
+{
+    plim_assert(c->n_parts < PLIM_GPU_PARTS);
+    plim_assert(part.low <= part.usual && part.usual <= part.high);
+    c->part[c->n_parts++] = part;
+    c->low += part.low;
+    c->usual += part.usual;
+    c->high += part.high;
+}
+
+/* Those of NCCL are beside what was measured as one. */
+static bool is_within_whole(int part) { return part != PART_NCCL && part != PART_NCCL_CODE; }
 
 plim_gpu_context plim_gpu_context_of(const plim_gpu *gpu, int torch_version, plim_gpu_use use)
 {
-    const uint64_t mib = 1024 * 1024;
-    int cc = gpu ? gpu->cc : 0;
+    plim_gpu_context c = {.n_parts = 0};
+    const int cc = gpu ? gpu->cc : 0;
     /* A vendor that is named and is not NVIDIA has no CUDA context. */
     if (gpu && *gpu->vendor && strcmp(gpu->vendor, "NVIDIA") != 0)
-        return (plim_gpu_context){0};
-    for (size_t i = 0; i < PLIM_COUNT(contexts); i++) {
-        const uint64_t handles = contexts[i].handle * use.threads;
-        if (cc >= contexts[i].cc_from && cc <= contexts[i].cc_to &&
-            torch_version >= contexts[i].torch_from && torch_version <= contexts[i].torch_to &&
-            contexts[i].of <= use.program)
-            return (plim_gpu_context){.low = (contexts[i].low + handles) * mib,
-                                      .usual = (contexts[i].usual + handles) * mib,
-                                      .high = (contexts[i].high + handles) * mib,
-                                      .handles = handles * mib};
+        return c;
+    use.count[PLIM_GPU_PROCESS] = (plim_gpu_counted){1, 1, 1};
+    const bool apart = find_context(PART_CONTEXT, cc, torch_version, use) != NULL;
+    for (int part = 0; part < PARTS; part++) {
+        const context_row *r = find_context(part, cc, torch_version, use);
+        const plim_gpu_counted n = use.count[context_parts[part].by];
+        if (!r || !n.high || (is_within_whole(part) && apart == (part == PART_WHOLE)))
+            continue;
+        plim_gpu_context_add(&c,
+                             (plim_gpu_part){.name = context_parts[part].name,
+                                             .low = size_of_part(r->low, r->per, n.low),
+                                             .usual = size_of_part(r->usual, r->per, n.usual),
+                                             .high = size_of_part(r->high, r->per, n.high),
+                                             .known = r->known,
+                                             .src = r->doc});
     }
-    return (plim_gpu_context){0};
+    return c;
+}
+
+bool plim_gpu_context_alike(const plim_gpu *a, const plim_gpu *b, int torch_version,
+                            bool eager)
+{
+    plim_gpu_use use = {.program = PLIM_GPU_LOOP, .eager = eager};
+    for (int i = 0; i < PLIM_GPU_HOLDERS; i++)
+        use.count[i] = (plim_gpu_counted){1, 1, 1};
+    const plim_gpu_context x = plim_gpu_context_of(a, torch_version, use),
+                           y = plim_gpu_context_of(b, torch_version, use);
+    bool alike = x.n_parts == y.n_parts;
+    for (uint32_t i = 0; alike && i < x.n_parts; i++)
+        alike = x.part[i].low == y.part[i].low && x.part[i].usual == y.part[i].usual &&
+                x.part[i].high == y.part[i].high;
+    return alike;
 }

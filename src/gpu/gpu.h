@@ -5,7 +5,7 @@
 #ifndef PLIM_GPU_H
 #define PLIM_GPU_H
 
-#include "base/base.h"
+#include "core/tape.h"
 
 typedef enum plim_gpu_memory {
     PLIM_GPU_MARKETED, /* estimated from the size sold */
@@ -80,29 +80,69 @@ plim_gpu_limits plim_gpu_limits_of(int cc);
  * "maximum number of resident threads per SM". */
 int plim_gpu_threads_per_sm(int cc);
 
-/* Memory that a process uses before its first tensor, in bytes: context and loaded kernels. It
- * depends on the driver, the libraries and what has run, so this is what was measured, not a
- * prediction: rows of contexts.def.  All 0: unknown. */
+/* How a size of contexts.def is known. */
+typedef enum plim_gpu_known {
+    PLIM_GPU_MEASURED, /* on such a card and version */
+    PLIM_GPU_FITTED,   /* what other parts leave of a sum that was measured */
+    PLIM_GPU_ASSUMED
+} plim_gpu_known;
+const char *plim_gpu_known_name(plim_gpu_known known); /* "measured" */
+
+typedef struct plim_gpu_part {
+    const char *name; /* "cuBLAS" */
+    uint64_t low, usual, high;
+    plim_gpu_known known;
+    const char *src;
+} plim_gpu_part;
+
+/* Memory that a process has beside PyTorch's allocator, in bytes, and the parts whose sum it is: rows of
+ * contexts.def.  No part: unknown. */
+enum { PLIM_GPU_PARTS = 16 };
 typedef struct plim_gpu_context {
     uint64_t low, usual, high;
-    uint64_t handles; /* the part of each that handles of cuBLAS are; 0: not measured apart */
+    plim_gpu_part part[PLIM_GPU_PARTS];
+    uint32_t n_parts;
 } plim_gpu_context;
 
 /* Whose context it is. */
 typedef enum plim_gpu_program {
     PLIM_GPU_ANY,    /* of any program: an engine that serves */
-    PLIM_GPU_SCRIPT, /* what PyTorch can run: cuSOLVER and cuFFT, too */
+    PLIM_GPU_SCRIPT, /* what PyTorch can run */
     PLIM_GPU_LOOP,   /* training steps and inferences of a model, which take kernels alike */
 } plim_gpu_program;
 
+/* What has parts of a context, beside the threads that call a plim_cuda_library. */
+enum {
+    PLIM_GPU_PROCESS = PLIM_CUDA_LIBRARIES,
+    PLIM_GPU_COMMUNICATORS,
+    PLIM_GPU_GRAPHS,
+    PLIM_GPU_HOLDERS
+};
+
+typedef struct plim_gpu_counted {
+    uint32_t low, usual, high;
+} plim_gpu_counted;
+
+enum { PLIM_GPU_LAZY_SINCE = 113 }; /* PyTorch's version: before, modules are loaded eagerly */
+
 typedef struct plim_gpu_use {
     plim_gpu_program program;
-    /* that multiply matrices, each with a handle of cuBLAS: the main thread and autograd's */
-    unsigned threads;
+    bool eager;                               /* CUDA_MODULE_LOADING=EAGER */
+    plim_gpu_counted count[PLIM_GPU_HOLDERS]; /* that of PLIM_GPU_PROCESS is 1 */
 } plim_gpu_use;
+
+/* Of a program of which nothing else is known. */
+plim_gpu_use plim_gpu_use_of(plim_gpu_program program);
+/* The threads that call each library, as a tape has them: of a script, those that are known to. */
+void plim_gpu_use_callers(plim_gpu_use *use, const uint8_t callers[PLIM_CUDA_LIBRARIES]);
 
 /* gpu NULL: any NVIDIA card.  torch as in plim_world (113, 206, 215).  Unknown: not an NVIDIA
  * card. */
 plim_gpu_context plim_gpu_context_of(const plim_gpu *gpu, int torch_version, plim_gpu_use use);
+/* Adds a part; to what is unknown, nothing. */
+void plim_gpu_context_add(plim_gpu_context *c, plim_gpu_part part);
+/* Have both cards the same parts, whatever a program does? */
+bool plim_gpu_context_alike(const plim_gpu *a, const plim_gpu *b, int torch_version,
+                            bool eager);
 
 #endif

@@ -174,6 +174,14 @@ static plim_status read_libraries(plim_job *job, const plim_settings *s, plim_er
     lib->workspace = workspace.counted;
     lib->no_tf32 = plim_setting_is(s, PLIM_SET_cudnn_tf32, "off");
     lib->benchmark = s->cudnn_benchmark;
+    lib->eager = plim_setting_is(s, PLIM_SET_module_loading, "eager");
+    if (lib->torch < PLIM_GPU_LAZY_SINCE &&
+        plim_setting_is(s, PLIM_SET_module_loading, "lazy"))
+        return plim_fail(
+            err, PLIM_EUSAGE, 0,
+            "'module_loading' is lazy, which came with PyTorch %d.%d; this is %d.%d",
+            PLIM_GPU_LAZY_SINCE / 100, PLIM_GPU_LAZY_SINCE % 100, lib->torch / 100,
+            lib->torch % 100);
     return s->cublas_workspace ? plim_world_cublas(s->cublas_workspace, lib, err) : PLIM_OK;
 }
 

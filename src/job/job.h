@@ -25,6 +25,7 @@ typedef struct plim_job {
     plim_fused_loss fused;
     bool find_seq;    /* the size that is searched for is the sequence length, not the batch */
     bool find_margin; /* and the largest size that leaves the margin */
+    bool script;      /* what runs may be any program, not only a loop over the model */
     plim_bound bound; /* the size of estimated allocations, by the setting "workspace" */
     const plim_gpu *gpu; /* NULL: none was chosen */
     plim_gpu generic;    /* the card that the setting "vram" describes */

@@ -562,12 +562,17 @@ static void workspace_take(plim_machine *m, plim_t *held, uint64_t bytes, bool t
     m->role = role;
 }
 
+void plim_m_calls(plim_machine *m, plim_cuda_library library)
+{
+    if (m->tape)
+        m->tape->callers[library] |= (uint8_t)(m->autograd_thread ? 2 : 1);
+}
+
 void plim_m_gemm(plim_machine *m, bool lt)
 {
     const plim_world *w = &m->world;
     int thread = m->autograd_thread;
-    if (m->tape)
-        m->tape->multiplies[thread] = true;
+    plim_m_calls(m, PLIM_CUBLAS);
     if (!w->lib.workspace || m->st || m->stopped)
         return;
     if (!lt || !w->lt_ws_temporary || !w->cublas_ws_temporary)

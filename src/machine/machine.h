@@ -35,6 +35,7 @@ enum { PLIM_USUAL_CC = 80, PLIM_USUAL_SMS = 108, PLIM_USUAL_THREADS_PER_SM = 204
 typedef struct plim_libraries {
     int torch; /* the version that they came with: the one asked for, where plim_world.torch is
                   that of the nearest profile */
+    bool eager;         /* modules are loaded eagerly: CUDA_MODULE_LOADING=EAGER */
     bool workspace;     /* count what they and kernels take for themselves */
     bool no_tf32;       /* torch.backends.cudnn.allow_tf32 is off */
     bool benchmark;     /* torch.backends.cudnn.benchmark is on */
@@ -324,6 +325,8 @@ void plim_m_clear_sparse(plim_machine *m, plim_t leaf); /* its .grad.zero_(), if
 void plim_m_set_category(plim_machine *m, plim_t t, plim_category c);
 /* t.detach(), which requires grad if t does, as an input does: owned. */
 plim_t plim_m_detached(plim_machine *m, plim_t t);
+/* A kernel of this library is about to run: on this thread, which needs a handle of it. */
+void plim_m_calls(plim_machine *m, plim_cuda_library library);
 /* A gemm on cuBLAS (lt: on cuBLASLt) is about to run: allocates its workspace as the settings
  * say. */
 void plim_m_gemm(plim_machine *m, bool lt);

@@ -428,6 +428,7 @@ static void cudnn_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, bool kee
                          plim_t out[4])
 {
     sdpa_dims d = sdpa_dims_of(m, q, k, v);
+    plim_m_calls(m, PLIM_CUDNN);
     sdpa_product(m, q, k, v, false);
     out[2] = plim_m_empty_contig(m, PLIM_I64, 0, NULL);
     out[3] = plim_m_empty_contig(m, PLIM_I64, 0, NULL);
@@ -457,6 +458,7 @@ static uint64_t cudnn_backward_workspace(const sdpa_dims *d, plim_dtype t)
 static void cudnn_backward_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, plim_t dx[3])
 {
     sdpa_dims d = sdpa_dims_of(m, q, k, v);
+    plim_m_calls(m, PLIM_CUDNN);
     sdpa_product(m, q, k, v, true);
     dx[0] = plim_m_empty_like(m, q);
     dx[1] = plim_m_empty_like(m, k);

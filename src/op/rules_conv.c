@@ -135,6 +135,7 @@ static void conv_workspace(plim_machine *m, plim_cudnn_pass pass, plim_t x, plim
                                   .w = *plim_m_meta(m, w),
                                   .y = *y,
                                   .channels_last = channels_last};
+    plim_m_calls(m, PLIM_CUDNN);
     if (plim_m_world(m)->lib.benchmark)
         conv_search(m, &conv);
     plim_cudnn_bytes n = plim_cudnn_workspace(plim_m_world(m), &conv);

@@ -116,6 +116,7 @@ static void run_plan(plim_machine *m, const plim_meta *in, plim_meta *out, const
     int32_t order[PLIM_MAX_RANK] = {0};
     int64_t stride = 1;
     uint32_t batch_dims = order_dims(in, d, order);
+    plim_m_calls(m, PLIM_CUFFT);
     plim_t copy = lies_well(in, order, batch_dims)
                       ? 0
                       : plim_m_empty_contig(m, in->dtype, in->rank, in->dim);

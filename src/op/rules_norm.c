@@ -83,6 +83,8 @@ static void batch_norm_kernel(plim_machine *m, plim_t x, bool cudnn, bool traini
                               plim_t out[3])
 {
     const plim_meta xm = *plim_m_meta(m, x);
+    if (cudnn)
+        plim_m_calls(m, PLIM_CUDNN);
     batch_norm_blocks(m, &xm, training);
     out[0] = plim_m_empty_like(m, x);
     for (int i = 1; i <= 2; i++)
@@ -128,6 +130,7 @@ static void cudnn_batch_norm_backward(plim_machine *m, plim_t g, plim_t x, plim_
     bool fits =
         plim_suggests_channels_last(xm) ? plim_is_channels_last(gm) : plim_is_contiguous(gm);
     plim_t gc = fits ? plim_m_ref(m, g) : plim_m_empty_like(m, x);
+    plim_m_calls(m, PLIM_CUDNN);
     batch_norm_blocks(m, xm, true);
     if (want[0])
         dx[0] = plim_m_empty_like(m, x);

@@ -86,6 +86,7 @@ static void rnn_forward(plim_machine *m, const rnn_shape *r, plim_t x, plim_t hx
     plim_set_dim(&y, -1, plim_dim_mul(r->out, r->dirs));
     plim_meta_contiguous(&y);
     plim_t result = plim_m_empty(m, &y);
+    plim_m_calls(m, PLIM_CUDNN);
     out[RNN_HY] = rnn_empty_like(m, hx);
     out[RNN_CY] = cx ? rnn_empty_like(m, cx) : plim_m_empty_contig(m, t, 1, (int64_t[]){0});
     if (!out[RNN_BUFFER])
@@ -113,6 +114,7 @@ static void rnn_backward_input(plim_machine *m, bool batch_first, plim_t x, plim
            gs = rnn_sequence_first(m, g, batch_first);
     plim_t xc = plim_contiguous_tmp(m, xs), gc = plim_contiguous_tmp(m, gs);
     plim_t d = rnn_empty_like(m, xs);
+    plim_m_calls(m, PLIM_CUDNN);
     dx[1] = rnn_empty_like(m, hx);
     dx[2] = rnn_empty_like(m, cx);
     dx[0] = rnn_sequence_first(m, d, batch_first);

@@ -80,8 +80,10 @@ static void gradient_scratch(plim_machine *m, const plim_gnode *n, const plim_me
 {
     if (n->i[KERNEL] == FLASH)
         flash_gradient_scratch(m, q, k, n->i[DETERMINISTIC] != 0);
-    else /* sums of the gradients of queries, in fp32 */
+    else { /* sums of the gradients of queries, in fp32 */
+        plim_m_calls(m, PLIM_CUDNN);
         plim_m_drop(m, plim_m_scratch_of(m, PLIM_F32, q->rank, q->dim));
+    }
 }
 
 /* ---- heads for tokens -------------------------------------------------------------------------- */
@@ -307,6 +309,8 @@ static plim_t run_attention(plim_call *c, te_kernel kernel, const plim_t *in)
     }
     bool mode = plim_m_grad_mode(m);
     plim_m_set_grad_mode(m, false);
+    if (kernel == CUDNN)
+        plim_m_calls(m, PLIM_CUDNN);
     gather_tokens(m, kernel, in, 3, ways, all);
     plim_t y = parts > 1 ? attend_ring(m, n, kernel, all, parts, part)
                          : attend_to_all(m, n, kernel, all);

@@ -161,10 +161,25 @@ static const char *estimate_reserved_note(plim_page *p, const plim_estimate *e)
 
 static const char *estimate_device_note(plim_page *p, const plim_estimate *e)
 {
-    const plim_text usual = plim_fmt_bytes(e->device, p->style.si);
-    if (!e->context_handles)
-        return plim_page_format(p, "with the CUDA context; usually %s", usual.s);
-    return plim_page_format(p, "with context and cuBLAS; usually %s", usual.s);
+    const bool measured =
+        e->n_context_parts && strcmp(e->context_parts[0]->certainty, "assumed") != 0;
+    return plim_page_format(p, "with %s; usually %s",
+                            e->n_context_parts > 1 ? "what is outside"
+                            : measured             ? "the CUDA context"
+                                                   : "an assumed CUDA context",
+                            plim_fmt_bytes(e->device, p->style.si).s);
+}
+
+/* Under the figures: what the process has outside the allocator, if its parts are known. */
+static void estimate_context(plim_page *p, const plim_estimate *e)
+{
+    const char *says = "Usually outside the allocator:";
+    if (e->n_context_parts < 2)
+        return;
+    for (uint32_t i = 0; i < e->n_context_parts; i++)
+        says = plim_page_format(p, "%s%s %s %s", says, i ? "," : "", e->context_parts[i]->name,
+                                plim_fmt_bytes(e->context_parts[i]->usual, p->style.si).s);
+    plim_paragraph(p, PLIM_PAINT_PLAIN, plim_page_format(p, "%s.", says), 2);
 }
 
 /* Under the figures: what the search of cuDNN does to them. */
@@ -391,6 +406,7 @@ static plim_status estimate_build(plim_page *p, const void *subject, plim_err *e
     estimate_peak(p, e);
     estimate_certainty(p, e);
     estimate_figures(p, e);
+    estimate_context(p, e);
     estimate_search(p, e);
     estimate_fit(p, e);
     estimate_budget(p, e);

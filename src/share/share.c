@@ -189,7 +189,7 @@ plim_share_nccl plim_share_buffers(const plim_share *s)
              groups = shared + replicates + divides,
              reducing =
                  (shared && s->strategy.flags & PLIM_ALL_REDUCES) + replicates + divides;
-    return (plim_share_nccl){groups * FEW_CHANNELS * connection,
+    return (plim_share_nccl){(uint32_t)groups, groups * FEW_CHANNELS * connection,
                              groups * CHANNELS * connection,
                              connection * (groups * MOST_CHANNELS + reducing * tree)};
 }

@@ -188,7 +188,8 @@ plim_status plim_share_groups(plim_arena *a, const plim_share *s, plim_share_gra
 /* What NCCL takes from the driver, on top of the context; 0: it is not used.
  * src: docs/sources/cards.md 2 */
 typedef struct plim_share_nccl {
-    uint64_t low, usual, high;
+    uint32_t groups;           /* of ranks, each with a communicator */
+    uint64_t low, usual, high; /* what connects them */
 } plim_share_nccl;
 plim_share_nccl plim_share_buffers(const plim_share *s);
 

@@ -89,9 +89,8 @@ static plim_status open_card(plim_vgpu *d, const plim_vgpu_options *o, plim_err 
     plim_gpu *gpu = &d->gpu;
     const plim_libraries lib = d->world.lib;
     PLIM_TRY(find_card(d, o, gpu, err));
-    d->context_high =
-        plim_gpu_context_of(gpu, lib.torch, (plim_gpu_use){.program = PLIM_GPU_SCRIPT}).high;
-    d->options.capacity = plim__vgpu_capacity(gpu, lib.torch);
+    d->context_high = plim__vgpu_context(d, gpu).high;
+    d->options.capacity = plim__vgpu_capacity(gpu, &lib);
     d->options.total = gpu->memory_bytes;
     plim_assert(d->options.capacity <= d->options.total);
     d->world = plim_world_on(d->torch, gpu, lib);
@@ -125,6 +124,7 @@ static plim_status open_parts(plim_vgpu *d, const plim_vgpu_options *o, plim_err
         st = plim_settings_set(s, "workspace", o->workspace, err);
     const plim_workspace workspace = plim_workspace_of(s ? s->workspace : 0);
     d->world.lib.workspace = workspace.counted;
+    d->world.lib.eager = o->module_loading && !strcmp(o->module_loading, "EAGER");
     if (!st && o->cublas_workspace)
         plim_world_cublas(o->cublas_workspace, &d->world.lib, NULL);
     if (!st)

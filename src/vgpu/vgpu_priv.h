@@ -189,7 +189,7 @@ plim_status plim__vgpu_growth(plim_vgpu *d, plim_arena *a, vgpu_growths *out, pl
 
 /* What the allocator gets of a card, as fit counts: less the upper context.  A card
  * smaller than that has nothing. */
-uint64_t plim__vgpu_capacity(const plim_gpu *gpu, int torch);
+uint64_t plim__vgpu_capacity(const plim_gpu *gpu, const plim_libraries *lib);
 /* The context of the script, by what has run; gpu NULL: on its own card. */
 plim_gpu_context plim__vgpu_context(const plim_vgpu *d, const plim_gpu *gpu);
 /* A copy in `a`, of NULL too; no memory clears *ok. */

@@ -2,17 +2,24 @@
 #include "fit/verdict.h"
 #include "vgpu/vgpu_priv.h"
 
-uint64_t plim__vgpu_capacity(const plim_gpu *gpu, int torch)
+static plim_gpu_use use_of(const plim_libraries *lib)
 {
-    uint64_t high =
-        plim_gpu_context_of(gpu, torch, (plim_gpu_use){.program = PLIM_GPU_SCRIPT}).high;
+    plim_gpu_use use = plim_gpu_use_of(PLIM_GPU_SCRIPT);
+    use.eager = lib->eager;
+    return use;
+}
+
+uint64_t plim__vgpu_capacity(const plim_gpu *gpu, const plim_libraries *lib)
+{
+    uint64_t high = plim_gpu_context_of(gpu, lib->torch, use_of(lib)).high;
     return gpu->memory_bytes > high ? gpu->memory_bytes - high : 1;
 }
 
 plim_gpu_context plim__vgpu_context(const plim_vgpu *d, const plim_gpu *gpu)
 {
-    return plim_gpu_context_of(gpu ? gpu : &d->gpu, d->world.lib.torch,
-                               (plim_gpu_use){.program = PLIM_GPU_SCRIPT});
+    plim_gpu_use use = use_of(&d->world.lib);
+    plim_gpu_use_callers(&use, d->inside.callers);
+    return plim_gpu_context_of(gpu ? gpu : &d->gpu, d->world.lib.torch, use);
 }
 
 const char *plim__vgpu_copy(plim_arena *a, const char *z, bool *ok)
@@ -46,6 +53,7 @@ static plim_status judge_tape(const plim_vgpu *d, const plim_gpu *gpu, const pli
                               bool needed, plim_arena *a, plim_verdict *out, plim_err *err)
 {
     plim_job job = {.gpu = gpu,
+                    .script = true,
                     .alloc = d->options,
                     .step = {.torch = d->torch, .world.lib = d->world.lib}};
     return plim_verdict_of(&job, t, 0, needed, a, out, err);
@@ -71,7 +79,7 @@ static plim_status replay_on(plim_vgpu *d, const plim_gpu *gpu, plim_arena *a,
     plim_sim sim = {0};
     bool ok = tape_on(d, gpu, &scratch, &t);
     o.total = gpu->memory_bytes;
-    o.capacity = plim__vgpu_capacity(gpu, d->world.lib.torch);
+    o.capacity = plim__vgpu_capacity(gpu, &d->world.lib);
     plim_status st =
         ok ? plim_sim_run(&scratch, &t, &o, PLIM_SIM_STOP_AT_OOM, &sim, err) : plim_oom(err);
     if (!st)
@@ -204,6 +212,7 @@ plim_status plim__vgpu_verdicts(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r
                                 plim_err *err)
 {
     uint32_t n = PLIM_MAX(d->n_cards, 1u);
+    memcpy(d->tape.callers, d->inside.callers, sizeof d->tape.callers);
     plim_vgpu_verdict *rows = PLIM_NEW_N(a, plim_vgpu_verdict, n);
     plim_status st = rows ? PLIM_OK : plim_oom(err);
     bool own = false, ok = true;
@@ -235,7 +244,7 @@ plim_status plim__vgpu_verdicts(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r
             v->fits == PLIM_VGPU_FITS_YES || v->fits == PLIM_VGPU_FITS_MAYBE
                 ? growth_step(d, r,
                               this_one || !gpu ? d->options.capacity
-                                               : plim__vgpu_capacity(gpu, d->world.lib.torch))
+                                               : plim__vgpu_capacity(gpu, &d->world.lib))
                 : 0;
         v->device_low = high ? v->peak_reserved + low + d->nccl_low : 0;
         v->device_high = high ? v->peak_reserved + high + d->nccl_high : 0;

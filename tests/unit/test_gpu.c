@@ -227,12 +227,10 @@ static void test_limits(void **state)
 }
 
 /* Every measured context lies in the range given for it. */
-/* A loop of a model. */
-static plim_gpu_use use(unsigned threads) { return (plim_gpu_use){PLIM_GPU_LOOP, threads}; }
-
 static void test_contexts(void **state)
 {
     (void)state;
+    const plim_gpu_use loop = plim_gpu_use_of(PLIM_GPU_LOOP);
     static const struct {
         const char *card;
         int torch;
@@ -254,45 +252,127 @@ static void test_contexts(void **state)
         {"rtx6000ada", 210, 426ull << 20, "unsloth issue 1053"},
         {"a100", 208, 524ull << 20, "CARMA: resnet18 on 32 x 32"},
         {NULL, 113, 287047680, "pytorch PR 86509"},
-        {"h100", 211, 630ull << 20, "an H100: a network of convolutions"},
     };
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
-        plim_gpu_context c = plim_gpu_context_of(rows[i].card ? card(rows[i].card) : NULL,
-                                                 rows[i].torch, use(0));
+        plim_gpu_context c =
+            plim_gpu_context_of(rows[i].card ? card(rows[i].card) : NULL, rows[i].torch, loop);
         CHECK(rows[i].src, c.low <= rows[i].bytes && rows[i].bytes <= c.high);
         CHECK(rows[i].src, c.low <= c.usual && c.usual <= c.high);
     }
-    plim_gpu_context any = plim_gpu_context_of(NULL, 215, use(0));
+    plim_gpu_context any = plim_gpu_context_of(NULL, 215, loop);
     CHECK("no card chosen has a range", any.low > 0 && any.high > any.low);
-    any = plim_gpu_context_of(NULL, 112, use(0));
-    plim_gpu_context c = plim_gpu_context_of(card("a100"), 112, use(0));
+    CHECK("nothing was measured on it",
+          any.n_parts == 1 && any.part[0].known == PLIM_GPU_ASSUMED);
+    any = plim_gpu_context_of(NULL, 112, loop);
+    plim_gpu_context c = plim_gpu_context_of(card("a100"), 112, loop);
     CHECK("no card is as wide as every card", any.low <= c.low && any.high >= c.high);
-    c = plim_gpu_context_of(card("a100"), 208, use(0));
+    c = plim_gpu_context_of(card("a100"), 208, loop);
     CHECK("where more is known, the range is narrower", c.high == 580ull << 20);
-    any = plim_gpu_context_of(card("h100"), 211, use(1));
-    CHECK("a handle: an inference, 684 to 692 MiB of 11 runs",
-          any.low <= 684ull << 20 && any.high >= 692ull << 20 && any.handles == 64ull << 20);
-    any = plim_gpu_context_of(card("h200"), 211, use(2));
-    CHECK("two: a training step, 742 to 764 MiB of 92 runs",
-          any.low <= 742ull << 20 && any.high >= 764ull << 20 && any.handles == 128ull << 20);
-    CHECK("the usual size is within 24 MiB of them",
-          any.usual > 740ull << 20 && any.usual < 766ull << 20);
-    c = plim_gpu_context_of(card("h100"), 211, (plim_gpu_use){PLIM_GPU_SCRIPT, 0});
-    CHECK("a script may call cuSOLVER and cuFFT: 798 MiB",
-          c.low <= 610ull << 20 && c.high >= 798ull << 20);
-    c = plim_gpu_context_of(card("h100"), 211, (plim_gpu_use){PLIM_GPU_ANY, 0});
+    CHECK("which was measured", c.n_parts == 1 && c.part[0].known == PLIM_GPU_MEASURED);
+    c = plim_gpu_context_of(card("h100"), 211, plim_gpu_use_of(PLIM_GPU_ANY));
     CHECK("of engines nothing was measured",
-          c.high == plim_gpu_context_of(card("t4"), 211, use(0)).high);
-    CHECK("no CUDA, no number", plim_gpu_context_of(card("mi300x"), 215, use(0)).high == 0);
+          c.high == plim_gpu_context_of(card("t4"), 211, loop).high);
+    c = plim_gpu_context_of(card("mi300x"), 215, loop);
+    CHECK("no CUDA, no number", c.high == 0 && c.n_parts == 0);
+}
+
+/* What processes on an H100 and an H200 held outside the allocator, by what they called. */
+static void test_context_parts(void **state)
+{
+    (void)state;
+    enum { NO, MAIN, BOTH = 3 };
+    static const struct {
+        const char *what;
+        uint8_t callers[PLIM_CUDA_LIBRARIES]; /* cuBLAS, cuDNN, cuFFT, cuSOLVER */
+        bool eager;
+        double mib;
+    } rows[] = {
+        {"training of convolutions only", {NO, BOTH}, false, 630},
+        {"the same, cudaMemGetInfo", {NO, BOTH}, false, 640.8},
+        {"inference of convolutions only, cudaMemGetInfo", {NO, MAIN}, false, 630.8},
+        {"training in fp32 without convolutions", {BOTH, NO}, false, 742},
+        {"cudaMemGetInfo of a small network", {BOTH, NO}, false, 748.8},
+        {"attention by cuDNN", {BOTH, BOTH}, false, 758},
+        {"a network with cuDNN's search", {BOTH, BOTH}, false, 764},
+        {"the most by cudaMemGetInfo", {BOTH, BOTH}, false, 770.8},
+        {"inference", {MAIN, MAIN}, false, 684},
+        {"generate", {MAIN, MAIN}, false, 692},
+        {"inference, cudaMemGetInfo", {MAIN, MAIN}, false, 694.8},
+        {"stages: the first product", {MAIN, NO}, false, 676},
+        {"stages: a convolution and its gradients", {MAIN, BOTH}, false, 692},
+        {"stages: svd", {MAIN, BOTH, NO, MAIN}, false, 790},
+        {"stages: fft", {MAIN, BOTH, MAIN, MAIN}, false, 798},
+        {"eager: the first tensor", {NO}, true, 1252},
+        {"eager: the first product", {MAIN, NO}, true, 1732},
+        {"eager: a product in bf16", {MAIN, NO}, true, 1770},
+        {"eager: a convolution and its gradients", {MAIN, BOTH}, true, 1982},
+        {"eager: svd", {MAIN, BOTH, NO, MAIN}, true, 2192},
+        {"eager: fft", {MAIN, BOTH, MAIN, MAIN}, true, 2200},
+        {"eager: training", {BOTH, BOTH}, true, 2048},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        plim_gpu_use use = plim_gpu_use_of(PLIM_GPU_LOOP);
+        use.eager = rows[i].eager;
+        plim_gpu_use_callers(&use, rows[i].callers);
+        const plim_gpu_context c =
+            plim_gpu_context_of(card(i % 2 ? "h200" : "h100"), 211, use);
+        const double mib = 1 << 20, off = rows[i].mib - (double)c.usual / mib;
+        uint64_t sum = 0;
+        CHECK(rows[i].what,
+              (double)c.low <= rows[i].mib * mib && rows[i].mib * mib <= (double)c.high);
+        CHECK(rows[i].what, rows[i].eager || (off > -24 && off < 24));
+        for (uint32_t k = 0; k < c.n_parts; k++)
+            sum += c.part[k].usual;
+        CHECK(rows[i].what, sum == c.usual && c.n_parts > 1);
+        use.program = PLIM_GPU_SCRIPT;
+        const plim_gpu_context any = plim_gpu_context_of(card("h100"), 211, use);
+        CHECK("a script has no narrower range", any.low <= c.low && any.high >= c.high);
+    }
+}
+
+static void test_context_uses(void **state)
+{
+    (void)state;
+    plim_gpu_use use = plim_gpu_use_of(PLIM_GPU_LOOP),
+                 script = plim_gpu_use_of(PLIM_GPU_SCRIPT);
+    const plim_gpu_context alone = plim_gpu_context_of(card("h100"), 211, use);
+    use.count[PLIM_GPU_COMMUNICATORS] = (plim_gpu_counted){2, 2, 2};
+    const plim_gpu_context two = plim_gpu_context_of(card("h100"), 211, use);
+    CHECK("NCCL's code once, each communicator 388 MiB",
+          two.usual - alone.usual == (270ull + 2 * 388) << 20);
+    CHECK("a compiled step with CUDA graphs, 830 MiB",
+          plim_gpu_context_of(card("h100"), 211, script).high >= 830ull << 20);
+    use = plim_gpu_use_of(PLIM_GPU_LOOP);
+    use.eager = true;
+    for (const char *const *name = (const char *const[]){"a100", "t4", "h100", NULL}; *name;
+         name++) {
+        const plim_gpu_context eager = plim_gpu_context_of(card(*name), 211, use),
+                               lazy = plim_gpu_context_of(card(*name), 211,
+                                                          plim_gpu_use_of(PLIM_GPU_LOOP));
+        CHECK(*name,
+              eager.low > lazy.low && eager.usual > lazy.usual && eager.high > lazy.high);
+        use.eager = false;
+        CHECK("before 1.13 loading is eager without being asked",
+              plim_gpu_context_of(card(*name), 112, use).usual ==
+                  plim_gpu_context_of(card(*name), 112,
+                                      (plim_gpu_use){.program = PLIM_GPU_LOOP, .eager = true})
+                      .usual);
+        use.eager = true;
+    }
+    CHECK("H100 and H200 are alike",
+          plim_gpu_context_alike(card("h100"), card("h200"), 211, false));
+    CHECK("A100 and H100 are not",
+          !plim_gpu_context_alike(card("a100"), card("h100"), 211, false));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),      cmocka_unit_test(test_unknown),
-        cmocka_unit_test(test_aliases),    cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_totals),     cmocka_unit_test(test_generic),
-        cmocka_unit_test(test_generation), cmocka_unit_test(test_contexts),
+        cmocka_unit_test(test_names),         cmocka_unit_test(test_unknown),
+        cmocka_unit_test(test_aliases),       cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_totals),        cmocka_unit_test(test_generic),
+        cmocka_unit_test(test_generation),    cmocka_unit_test(test_contexts),
+        cmocka_unit_test(test_context_parts), cmocka_unit_test(test_context_uses),
         cmocka_unit_test(test_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -73,7 +73,8 @@ class Err(ctypes.Structure):
 class Options(ctypes.Structure):
     c_type = "plim_vgpu_options"
     _fields_ = [("gpu", c_str), ("vram", c_u64), ("torch", c_str), ("alloc_conf", c_str),
-                ("workspace", c_str), ("index", c_u32), ("cublas_workspace", c_str)]
+                ("workspace", c_str), ("index", c_u32), ("cublas_workspace", c_str),
+                ("module_loading", c_str)]
 
 
 class Card(ctypes.Structure):

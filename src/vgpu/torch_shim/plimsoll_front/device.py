@@ -60,7 +60,8 @@ class Device:
         self.note = ""
         options = Options(text(run["gpu"]), run["vram"], text(torch_version),
                           text(run["alloc_conf"]), text(run["workspace"]), index,
-                          text(os.environ.get("CUBLAS_WORKSPACE_CONFIG")))
+                          text(os.environ.get("CUBLAS_WORKSPACE_CONFIG")),
+                          text(os.environ.get("CUDA_MODULE_LOADING")))
         err = Err()
         st = self.lib.plim_vgpu_open(ctypes.byref(options), ctypes.byref(self.handle),
                                         ctypes.byref(err))
