@@ -178,7 +178,7 @@ uint32_t plim_alloc_blocks(const plim_alloc *h, plim_alloc_block *out, uint32_t 
 
 /* ---- out of memory ------------------------------------------------------- */
 
-static void oom_text_old(const plim_alloc *h, plim_buf *b)
+static void oom_text_old(const plim_alloc *h, bool advises, plim_buf *b)
 {
     const plim_oom_record *o = &h->oom;
     plim_buf_printf(b, "(GPU %" PRIu32 "; %s total capacity; %s already allocated; %s free; ",
@@ -186,11 +186,12 @@ static void oom_text_old(const plim_alloc *h, plim_buf *b)
                     plim_alloc_size_text(o->allocated).s, plim_alloc_size_text(o->free).s);
     if (h->device.limit != UINT64_MAX)
         plim_buf_printf(b, "%s allowed; ", plim_alloc_size_text(h->device.limit).s);
-    plim_buf_printf(b,
-                    "%s reserved in total by PyTorch) If reserved memory is >> allocated "
-                    "memory try setting max_split_size_mb to avoid fragmentation.  See "
-                    "documentation for Memory Management and PYTORCH_CUDA_ALLOC_CONF",
+    plim_buf_printf(b, "%s reserved in total by PyTorch)",
                     plim_alloc_size_text(o->reserved).s);
+    if (advises)
+        plim_buf_puts(b, " If reserved memory is >> allocated memory try setting "
+                         "max_split_size_mb to avoid fragmentation.  See documentation for "
+                         "Memory Management and PYTORCH_CUDA_ALLOC_CONF");
 }
 
 static void oom_text_new(const plim_alloc *h, const plim_alloc_rules *r, plim_buf *b)
@@ -243,9 +244,9 @@ plim_str plim_alloc_oom_text(const plim_alloc *h, plim_arena *a)
     } else {
         plim_buf_printf(&b, "CUDA out of memory. Tried to allocate %s%s ",
                         plim_alloc_size_text(h->oom.tried).s,
-                        r->oom == PLIM_OOM_OLD ? "" : ".");
-        if (r->oom == PLIM_OOM_OLD)
-            oom_text_old(h, &b);
+                        r->oom <= PLIM_OOM_OLD ? "" : ".");
+        if (r->oom <= PLIM_OOM_OLD)
+            oom_text_old(h, r->oom == PLIM_OOM_OLD, &b);
         else
             oom_text_new(h, r, &b);
     }

@@ -13,7 +13,8 @@ enum { NEWEST = 99 * 100 };
 // clang-format off
 static const plim_alloc_rules rules[] = {
     /* since  split div  '>'    nearest allowed private ties                text                */
-    {  100,   21,   1,   false, false,  true,  false,  PLIM_TIES_ADDRESS, PLIM_OOM_OLD,        "one division for all sizes, no expandable segments"},
+    {  100,   21,   1,   false, false,  true,  false,  PLIM_TIES_ADDRESS, PLIM_OOM_PLAIN,      "no settings"},
+    {  110,   21,   1,   false, false,  true,  false,  PLIM_TIES_ADDRESS, PLIM_OOM_OLD,        "max_split_size_mb, which the out-of-memory text recommends; one division for all sizes, no expandable segments"},
     {  201,   21,   2,   true,  false,  false, false,  PLIM_TIES_ADDRESS, PLIM_OOM_CAPACTY,    "expandable segments, lists of divisions, new out-of-memory text"},
     {  202,   21,   2,   true,  false,  false, false,  PLIM_TIES_ADDRESS, PLIM_OOM_EXPANDABLE, "out-of-memory text recommends expandable segments"},
     {  205,   21,   2,   true,  false,  true,  true,   PLIM_TIES_ADDRESS, PLIM_OOM_EXPANDABLE, "out-of-memory text names the memory fraction's limit, private pools can be expandable"},
@@ -262,9 +263,9 @@ static const struct {
     int since, until;
     plim_status (*read)(conf_reader *r);
 } keys[] = {
-    {"max_split_size_mb",                 100, NEWEST, key_max_split},
-    {"garbage_collection_threshold",      100, NEWEST, key_gc},
-    {"roundup_power2_divisions",          100, NEWEST, key_divisions},
+    {"max_split_size_mb",                 110, NEWEST, key_max_split},
+    {"garbage_collection_threshold",      112, NEWEST, key_gc},
+    {"roundup_power2_divisions",          112, NEWEST, key_divisions},
     {"roundup_bypass_threshold_mb",       113, 200,    key_bypass},
     {"backend",                           200, NEWEST, key_backend},
     {"expandable_segments",               201, NEWEST, key_expandable},

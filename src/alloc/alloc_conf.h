@@ -8,6 +8,7 @@
 
 /* The wording of an out-of-memory error, by version. */
 typedef enum plim_oom_style {
+    PLIM_OOM_PLAIN,      /* as the next, without advice */
     PLIM_OOM_OLD,        /* ... (GPU 0; 4.00 GiB total capacity; ... */
     PLIM_OOM_CAPACTY,    /* the new wording, with a well-known misspelling */
     PLIM_OOM_EXPANDABLE, /* recommends expandable segments */

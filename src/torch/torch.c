@@ -68,8 +68,8 @@ plim_status plim_torch_find(const char *version, const plim_torch **out, int *as
     *out = find_row(*asked);
     return *out ? PLIM_OK
                 : plim_fail(err, PLIM_EUSAGE, 0,
-                            "unknown PyTorch version '%s': known are 1.13 and 2.0 to %s; 1.0 "
-                            "to 1.12 are simulated as 1.13",
+                            "unknown PyTorch version '%s': known are 1.8 to 1.13 and 2.0 to "
+                            "%s; 1.0 to 1.7 are simulated as 1.8",
                             version, plim_torch_newest()->name);
 }
 
@@ -82,16 +82,31 @@ const char *plim_torch_note(plim_arena *a, const char *version)
 {
     const plim_torch *row;
     int asked;
-    if (plim_torch_find(version, &row, &asked, NULL) || row->version == asked)
+    if (plim_torch_find(version, &row, &asked, NULL) ||
+        (row->version == asked && asked >= PLIM_TORCH_OPS))
         return "";
-    const char *name = plim_torch_name(a, asked);
-    const char *older = ", with the CUDA context and the cuDNN workspaces of its own time";
-    if (!name)
+    const char *name = plim_torch_name(a, asked), *ops = plim_torch_name(a, PLIM_TORCH_OPS);
+    if (!name || !ops)
         return NULL;
+    if (asked > row->version)
+        return plim_arena_printf(
+                   a,
+                   "PyTorch %s has no profile: its tensors and its allocator are "
+                   "simulated as those of %s.",
+                   name, row->name)
+            .p;
+    if (asked < row->version)
+        return plim_arena_printf(
+                   a,
+                   "PyTorch %s has no profile: its allocator is simulated as that "
+                   "of %s, its tensors as those of %s, with the CUDA context and "
+                   "the cuDNN workspaces of its own time.",
+                   name, row->name, ops)
+            .p;
     return plim_arena_printf(a,
-                             "PyTorch %s has no profile: its tensors and its allocator are "
-                             "simulated as those of %s%s.",
-                             name, row->name, asked < row->version ? older : "")
+                             "PyTorch %s has its own allocator and CUDA context; its tensors "
+                             "are simulated as those of %s.",
+                             name, ops)
         .p;
 }
 

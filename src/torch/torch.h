@@ -30,6 +30,9 @@ enum plim_since {
 #undef PLIM_TORCH
 };
 
+/* The oldest version of which it is known what ops and autograd do. */
+enum { PLIM_TORCH_OPS = 113 };
+
 uint32_t plim_torch_count(void);
 const plim_torch *plim_torch_at(uint32_t i);
 const plim_torch *plim_torch_newest(void);
@@ -38,7 +41,7 @@ const plim_torch *plim_torch_newest(void);
  * go further back.  PLIM_EUSAGE lists the known ones. */
 plim_status plim_torch_find(const char *version, const plim_torch **out, int *asked,
                             plim_err *err);
-/* That this version is simulated as another, in a sentence in `a`; "": it is not.  NULL: out of
+/* That this version is simulated as another, in part or wholly, in a sentence in `a`; "": it is not.  NULL: out of
  * memory. */
 const char *plim_torch_note(plim_arena *a, const char *version);
 /* "2.13" for 213, in `a`. */

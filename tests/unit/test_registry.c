@@ -176,13 +176,16 @@ static void test_other_profiles(void)
         const char *asked;
         int version;
         const char *row, *as; /* what the note says; "": there is none */
-    } rows[] = {{"1.0", 100, "1.13", "1.0 has no profile"},
-                {"1.10.2+cu113", 110, "1.13", "those of 1.13, with the CUDA context"},
-                {"1.12", 112, "1.13", "1.12 has no profile"},
-                {"1.13", 113, "1.13", ""},
-                {"2.15.0", 215, "2.15", ""},
-                {"2.16.0a0+git", 216, "2.15", "those of 2.15."},
-                {"99.1", 9901, "2.15", "99.1 has no profile"}};
+    } rows[] = {
+        {"1.0", 100, "1.8", "1.0 has no profile"},
+        {"1.7.1", 107, "1.8", "as that of 1.8, its tensors as those of 1.13, with the"},
+        {"1.8", 108, "1.8", "its own allocator and CUDA context"},
+        {"1.10.2+cu113", 110, "1.10", "are simulated as those of 1.13"},
+        {"1.12", 112, "1.12", "are simulated as those of 1.13"},
+        {"1.13", 113, "1.13", ""},
+        {"2.15.0", 215, "2.15", ""},
+        {"2.16.0a0+git", 216, "2.15", "those of 2.15."},
+        {"99.1", 9901, "2.15", "99.1 has no profile"}};
     plim_arena a = PLIM_ARENA_INIT;
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
         const plim_torch *t = NULL;
