@@ -354,7 +354,7 @@ static plim_status caching_create(plim_arena *a, const plim_alloc_options *o, pl
 
 const plim_allocator plim_allocator_caching = {
     .name = "caching",
-    .doc = "PyTorch's CUDA caching allocator, 1.13 to 2.15, byte for byte",
+    .doc = "PyTorch's CUDA caching allocator, 1.8 to 2.15, byte for byte",
     .src = "c10/cuda/CUDACachingAllocator.cpp; docs/sources/caching-allocator.md",
     .backend = "native",
     .create = caching_create,

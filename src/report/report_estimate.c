@@ -164,7 +164,7 @@ static const char *estimate_device_note(plim_page *p, const plim_estimate *e)
     const bool measured =
         e->n_context_parts && strcmp(e->context_parts[0]->certainty, "assumed") != 0;
     return plim_page_format(p, "with %s; usually %s",
-                            e->n_context_parts > 1 ? "what is outside"
+                            e->n_context_parts > 1 ? "context and libraries"
                             : measured             ? "the CUDA context"
                                                    : "an assumed CUDA context",
                             plim_fmt_bytes(e->device, p->style.si).s);

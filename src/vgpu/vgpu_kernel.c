@@ -242,6 +242,15 @@ static plim_status run_kernel(plim_vgpu *d, kernel_call *k, const plim_kernel *k
     return st;
 }
 
+/* Which thread called which library; a machine does not know that it is the autograd thread's. */
+static void note_callers(plim_vgpu *d, bool autograd_thread)
+{
+    for (int i = 0; i < PLIM_CUDA_LIBRARIES; i++) {
+        d->tape.callers[i] |= (uint8_t)(d->inside.callers[i] << autograd_thread);
+        d->inside.callers[i] = 0;
+    }
+}
+
 plim_status plim_vgpu_kernel(plim_vgpu *d, const char *name, const plim_vgpu_kernel_call *call,
                              plim_vgpu_result *out, uint32_t max, uint32_t *n_out, bool *oom,
                              plim_err *err)
@@ -265,6 +274,7 @@ plim_status plim_vgpu_kernel(plim_vgpu *d, const char *name, const plim_vgpu_ker
     kernel_call k = {.m = d->kernel[call->autograd_thread]};
     plim_status st = run_kernel(d, &k, kernel, call, out, max, n_out, oom, err);
     end_call(d, &k);
+    note_callers(d, call->autograd_thread);
     pthread_mutex_unlock(&d->lock);
     return st;
 }

@@ -18,7 +18,9 @@ uint64_t plim__vgpu_capacity(const plim_gpu *gpu, const plim_libraries *lib)
 plim_gpu_context plim__vgpu_context(const plim_vgpu *d, const plim_gpu *gpu)
 {
     plim_gpu_use use = use_of(&d->world.lib);
-    plim_gpu_use_callers(&use, d->inside.callers);
+    plim_gpu_use_callers(&use, d->tape.callers);
+    if (d->nccl_high) /* at least one communicator was made */
+        use.count[PLIM_GPU_COMMUNICATORS] = (plim_gpu_counted){1, 1, 1};
     return plim_gpu_context_of(gpu ? gpu : &d->gpu, d->world.lib.torch, use);
 }
 
@@ -212,7 +214,6 @@ plim_status plim__vgpu_verdicts(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r
                                 plim_err *err)
 {
     uint32_t n = PLIM_MAX(d->n_cards, 1u);
-    memcpy(d->tape.callers, d->inside.callers, sizeof d->tape.callers);
     plim_vgpu_verdict *rows = PLIM_NEW_N(a, plim_vgpu_verdict, n);
     plim_status st = rows ? PLIM_OK : plim_oom(err);
     bool own = false, ok = true;

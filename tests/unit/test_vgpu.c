@@ -388,6 +388,47 @@ static void test_workspace(void **state)
     }
 }
 
+/* What a script called is in its context, with a handle of cuBLAS for each thread. */
+static void test_context(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *why;
+        bool main, autograd, eager;
+        double low; /* MiB */
+        uint64_t nccl;
+    } cases[] = {
+        {"the first kernel", false, false, false, 610, 0},
+        {"a product", true, false, false, 674.13, 0},
+        {"and its gradient", true, true, false, 738.26, 0},
+        {"a gradient alone", false, true, false, 674.13, 0},
+        {"loaded eagerly", true, true, true, 1252 + 128.26 + 415.87, 0},
+        {"NCCL", true, false, false, 674.13 + 270 + 225, 24 * MIB},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        plim_vgpu_options o = PLIM_VGPU_OPTIONS_INIT;
+        plim_vgpu *d = NULL;
+        plim_vgpu_report *r = NULL;
+        bool oom = false;
+        o.gpu = "h100";
+        o.module_loading = cases[i].eager ? "EAGER" : "LAZY";
+        assert_int_equal(plim_vgpu_open(&o, &d, NULL), PLIM_OK);
+        if (cases[i].main)
+            assert_int_equal(run_gemm(d, false, false, &oom), PLIM_OK);
+        if (cases[i].autograd)
+            assert_int_equal(run_gemm(d, true, false, &oom), PLIM_OK);
+        assert_int_equal(plim_vgpu_nccl(d, cases[i].nccl, cases[i].nccl, NULL), PLIM_OK);
+        assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
+        const double off = (double)r->context_low / MIB - cases[i].low;
+        CHECK(cases[i].why, off > -0.01 && off < 0.01);
+        CHECK(cases[i].why, r->context_high > r->context_low);
+        CHECK("needed has the handles, too",
+              r->needed_low >= r->context_low - (cases[i].nccl ? 500 * MIB : 0));
+        plim_vgpu_report_free(r);
+        plim_vgpu_close(d);
+    }
+}
+
 /* What a Fourier transform takes besides its result: the copy of an input that does not lie as
  * cuFFT reads it, the second buffer of more than one call, cuFFT's work area (as large as the
  * complex numbers; not known: from nothing to twice, or eight times that).
@@ -1175,33 +1216,20 @@ static void test_growth(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_three_lines),
-        cmocka_unit_test(test_hold),
-        cmocka_unit_test(test_oom),
-        cmocka_unit_test(test_fraction),
-        cmocka_unit_test(test_pools),
-        cmocka_unit_test(test_history),
-        cmocka_unit_test(test_workspace),
-        cmocka_unit_test(test_fourier),
-        cmocka_unit_test(test_full_workspace),
-        cmocka_unit_test(test_report),
-        cmocka_unit_test(test_cards),
-        cmocka_unit_test(test_print),
-        cmocka_unit_test(test_growth),
-        cmocka_unit_test(test_other_way),
-        cmocka_unit_test(test_other_vendors),
-        cmocka_unit_test(test_end),
-        cmocka_unit_test(test_attempts),
-        cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_null),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_tape),
-        cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_machine),
-        cmocka_unit_test(test_machine_names),
-        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_place),
+        cmocka_unit_test(test_three_lines), cmocka_unit_test(test_hold),
+        cmocka_unit_test(test_oom),         cmocka_unit_test(test_fraction),
+        cmocka_unit_test(test_pools),       cmocka_unit_test(test_history),
+        cmocka_unit_test(test_workspace),   cmocka_unit_test(test_context),
+        cmocka_unit_test(test_fourier),     cmocka_unit_test(test_full_workspace),
+        cmocka_unit_test(test_report),      cmocka_unit_test(test_cards),
+        cmocka_unit_test(test_print),       cmocka_unit_test(test_growth),
+        cmocka_unit_test(test_other_way),   cmocka_unit_test(test_other_vendors),
+        cmocka_unit_test(test_end),         cmocka_unit_test(test_attempts),
+        cmocka_unit_test(test_groups),      cmocka_unit_test(test_null),
+        cmocka_unit_test(test_threads),     cmocka_unit_test(test_tape),
+        cmocka_unit_test(test_blocks),      cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_machine),     cmocka_unit_test(test_machine_names),
+        cmocka_unit_test(test_places),      cmocka_unit_test(test_place),
         cmocka_unit_test(test_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
