@@ -163,10 +163,8 @@ static const char *estimate_device_note(plim_page *p, const plim_estimate *e)
 {
     const bool measured =
         e->n_context_parts && strcmp(e->context_parts[0]->certainty, "assumed") != 0;
-    return plim_page_format(p, "with %s; usually %s",
-                            e->n_context_parts > 1 ? "context and libraries"
-                            : measured             ? "the CUDA context"
-                                                   : "an assumed CUDA context",
+    return plim_page_format(p, "with %s context; usually %s",
+                            measured ? "the CUDA" : "an assumed",
                             plim_fmt_bytes(e->device, p->style.si).s);
 }
 
