@@ -21,8 +21,9 @@ static void index_sort(plim_machine *m, uint64_t n, uint64_t most, uint64_t byte
 {
     enum { ONE_BLOCK_OF_32_BITS = 4096 }; /* at least: tests/golden/cuda */
     plim_t range = index_words(m, n, bytes);
+    const uint64_t all = 8 * bytes;
     uint64_t bits = 1;
-    while (bits < 64 && most >> bits)
+    while (bits < all && most >> bits)
         bits++;
     if (bytes == 4 && n <= ONE_BLOCK_OF_32_BITS)
         plim_m_drop(m, plim_m_scratch(m, 1));
@@ -43,13 +44,19 @@ static bool embedding_is_long(plim_machine *m, uint64_t segs, uint64_t parts, ui
            parts > plim_sat_mul(LONG, blocks) && blocks < FEW * (uint64_t)plim_m_sms(m, NULL);
 }
 
+/* What the keys of the sort are known to be below: older versions ask for all bits of them. */
+static uint64_t embedding_keys(plim_machine *m, uint64_t rows)
+{
+    return plim_m_world(m)->torch >= PLIM_SINCE_EMBEDDING_SORTS_FEW_BITS ? rows : UINT64_MAX;
+}
+
 /* The path with sorting, in order; everything but dW is freed at the end.  bags: of embedding_bag. */
 static plim_t embedding_sorted(plim_machine *m, uint64_t n, const plim_meta *w, bool by_freq,
                                bool bags, uint64_t bytes)
 {
     uint64_t V = (uint64_t)w->dim[0], D = (uint64_t)w->dim[1];
     plim_t sorted = index_words(m, n, bytes), orig = index_words(m, n, bytes);
-    index_sort(m, n, V, bytes);
+    index_sort(m, n, embedding_keys(m, V), bytes);
     plim_t count = by_freq ? index_words(m, n, bytes) : 0;
     for (int pass = 0; by_freq && pass < 2; pass++) /* from the front and from the back */
         plim_cub_scan(m, n, 8);
@@ -87,12 +94,13 @@ plim_t plim_at_embedding_gradient(plim_machine *m, plim_t g, plim_t idx, int64_t
     uint64_t count = 0;
     plim_meta w = table_of(plim_m_meta(m, g), rows);
     plim_meta_numel(plim_m_meta(m, idx), &count);
-    plim_t gc = plim_contiguous_tmp(m, g);
+    plim_t ic = plim_contiguous_tmp(m, idx), gc = plim_contiguous_tmp(m, g);
     plim_t dw = count <= EMBEDDING_SORT_ABOVE && !by_freq
                     ? plim_m_empty(m, &w)
                     : embedding_sorted(m, count, &w, by_freq, false,
                                        plim_dtype_bytes(plim_m_meta(m, idx)->dtype));
     plim_m_drop(m, gc);
+    plim_m_drop(m, ic);
     return dw;
 }
 void plim_kernel_embedding_backward(plim_call *c)
@@ -184,7 +192,10 @@ void plim_run_embedding(plim_call *c)
         n->i[EMBEDDING_PADDING] = plim_arg_int(c, 2, NO_PADDING);
     }
     plim_m_save(m, n, 0, idx);
+    plim_t flat = im->rank == 1 ? plim_m_ref(m, idx) /* index_select(0, indices.reshape(-1)) */
+                                : plim_at_reshape(m, idx, 1, (int64_t[]){-1});
     plim_t y = plim_m_empty(m, &out);
+    plim_m_drop(m, flat);
     plim_m_output(m, n, 0, y);
     plim_ret(c, y);
 }
