@@ -27,7 +27,8 @@ typedef struct plim_value {
     bool requires_grad; /* parameters only: as the model has it */
     bool persistent;    /* buffers: part of the state dict */
     bool packed;        /* buffers: quantized and packed, so that casts leave the type alone */
-    bool adapter;       /* parameters: added to the model once it is loaded and cast, */
+    bool fp32;    /* buffers: in fp32 until the model is cast, not if it is made in a type */
+    bool adapter; /* parameters: added to the model once it is loaded and cast, */
     plim_dtype made_as; /* in this dtype, and then cast to their own */
     bool partial;       /* parameters: the gradient of each rank is a part of a sum */
     bool shared;        /* parameters: another stage has it, too, and adds to its gradient */

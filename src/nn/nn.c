@@ -210,6 +210,13 @@ uint32_t plim_nn_temporary_buffer(plim_nn *n, const char *name, plim_dtype t, pl
     return nn_leaf(n, name, v, dim);
 }
 
+uint32_t plim_nn_fp32_buffer(plim_nn *n, const char *name, plim_ints dim)
+{
+    plim_value v = {.kind = PLIM_VALUE_BUFFER, .fp32 = true};
+    v.meta.dtype = PLIM_F32;
+    return nn_leaf(n, name, v, dim);
+}
+
 void plim_nn_freeze(plim_nn *n, uint32_t param)
 {
     plim_assert(n->st || param != PLIM_NONE);

@@ -275,7 +275,8 @@ static void load_adapters(const loading *l, const uint32_t *order, uint32_t n,
 }
 
 void plim_step_load(plim_machine *m, plim_arena *a, const plim_graph *g, plim_dtype dtype,
-                    bool from_host, const uint32_t *values, uint32_t n, plim_t *value)
+                    bool from_host, bool made_on_card, const uint32_t *values, uint32_t n,
+                    plim_t *value)
 {
     plim_assert(n <= g->n_values);
     const loading l = {m, g, value, from_host};
@@ -303,7 +304,9 @@ void plim_step_load(plim_machine *m, plim_arena *a, const plim_graph *g, plim_dt
             value[order[i]] = plim_m_outside(m, &v->meta);
         else
             load_value(&l, order[i],
-                       v->packed ? v->meta.dtype : cast_dtype(dtype, v->meta.dtype));
+                       v->packed || (v->fp32 && made_on_card)
+                           ? v->meta.dtype
+                           : cast_dtype(dtype, v->meta.dtype));
         for (uint32_t k = 0; k < n_flats && !from_host; k++)
             for (uint32_t j = 0; j < flats[k].n; j++)
                 if (flats[k].weight[j] == order[i] && !--flats[k].left)

@@ -25,7 +25,8 @@ static plim_status load_model(plim_run *r, plim_err *err)
         return plim_oom(err);
     r->step = -1;
     plim_run_mark(r, PLIM_PHASE_LOAD, PLIM_STR(""));
-    plim_step_load(r->m, r->a, r->g, r->s->dtype, from_host, order, n, r->value);
+    plim_step_load(r->m, r->a, r->g, r->s->dtype, from_host, r->s->made_on_card, order, n,
+                   r->value);
     if (r->s->made_on_card)
         plim_step_tie(r->m, r->g, r->s->dtype);
     r->shared = (plim_shared){.a = r->a,

@@ -63,9 +63,10 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
 
 /* model.to(device) for values[], which are parameters, buffers and constants in their order below;
  * their handles go to value[] by value id.  A dtype of PLIM_DTYPE_COUNT: as in the graph.
- * from_host: they stay there for now. */
+ * from_host: they stay there for now.  made_on_card: in that dtype, not cast to it. */
 void plim_step_load(plim_machine *m, plim_arena *a, const plim_graph *g, plim_dtype dtype,
-                    bool from_host, const uint32_t *values, uint32_t n, plim_t *value);
+                    bool from_host, bool made_on_card, const uint32_t *values, uint32_t n,
+                    plim_t *value);
 /* Of a model that is made on the card: the tensors of its own that each tied parameter has until it is
  * tied.  src: transformers 5.17 modeling_utils.py post_init, tie_weights */
 void plim_step_tie(plim_machine *m, const plim_graph *g, plim_dtype dtype);
