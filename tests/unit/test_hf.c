@@ -138,11 +138,25 @@ static bool is_cast(const plim_tape *t, uint32_t at)
     return at && !e[-1].kind && t->storages[e[-1].id].bytes == COUNTS;
 }
 
+/* Whether the last number of each sequence is 0, which is asked of values: not in an export. */
+static bool asks_for_packing(const plim_tape *t, uint32_t at)
+{
+    enum { ASKED = 4 };
+    static const uint64_t bytes[ASKED] = {BATCH, 1, BATCH, 1};
+    if (at + ASKED > t->n_events)
+        return false;
+    for (uint32_t i = 0; i < ASKED; i++)
+        if (t->storages[t->events[at + i].id].bytes != bytes[i] ||
+            (t->events[at + i].kind == PLIM_EVENT_ALLOC) != (i < 2))
+            return false;
+    return true;
+}
+
 static void same_events(const char *name, const char *setting, const plim_tape *got,
                         const plim_tape *want)
 {
     early e = {.n = 0};
-    uint32_t i = after_load(got), j = after_load(want), casts = 0;
+    uint32_t i = after_load(got), j = after_load(want), casts = 0, asked = 0;
     assert_int_equal(i, j);
     assert_int_equal(loaded(got), loaded(want));
     while (i < got->n_events && j < want->n_events) {
@@ -152,6 +166,8 @@ static void same_events(const char *name, const char *setting, const plim_tape *
             j++, casts++;
         else if (x->kind == y->kind && a->bytes == b->bytes)
             i++, j++;
+        else if (asks_for_packing(got, i))
+            i += 4, asked += 4;
         else if (x->kind && frees_late(&e, a->bytes))
             i++;
         else if (y->kind && e.n < PLIM_COUNT(e.bytes))
@@ -163,7 +179,7 @@ static void same_events(const char *name, const char *setting, const plim_tape *
                      PLIM_STR_ARG(a->name), y->kind ? "-" : "+", b->bytes,
                      PLIM_STR_ARG(b->name));
     }
-    assert_int_equal(got->n_events, want->n_events - casts);
+    assert_int_equal(got->n_events - asked, want->n_events - casts);
 }
 
 static void test_exports(void **state)

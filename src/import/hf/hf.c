@@ -11,7 +11,8 @@ typedef struct head {
     plim_str packing; /* quantization_config, as written; quantization is its method */
     plim_str inner;   /* the model_type of a text_config, or "" */
     plim_str text;    /* that object, as written */
-    bool unpacked;    /* built without its quantization_config */
+    int version; /* of transformers, which wrote the file; PLIM_HF_NEWEST if that does not matter */
+    bool unpacked; /* built without its quantization_config */
     bool use_cache;
 } head;
 
@@ -85,11 +86,25 @@ static plim_str word_in(plim_json *j, plim_str outer, const char *name, plim_str
     return found;
 }
 
+/* "5.17.0" as 517; the newest of an earlier or a later one, and of what is not a version. */
+static int version_of(plim_str word)
+{
+    int64_t part[2] = {0, 0};
+    size_t i = 0;
+    for (int k = 0; k < 2; k++, i++)
+        for (; i < word.n && word.p[i] >= '0' && word.p[i] <= '9' && part[k] < 100; i++)
+            part[k] = 10 * part[k] + (word.p[i] - '0');
+    const int64_t version = part[1] < 100 ? 100 * part[0] + part[1] : 0;
+    return version >= PLIM_HF_OLDEST && version < PLIM_HF_NEWEST ? (int)version
+                                                                 : PLIM_HF_NEWEST;
+}
+
 static plim_status read_head(plim_bytes b, head *out, plim_err *err)
 {
     plim_json j = plim_hf_json(b, err);
     plim_str key;
-    *out = (head){{"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}, false, true};
+    *out = (head){{"", 0}, {"", 0}, {"", 0},        {"", 0}, {"", 0},
+                  {"", 0}, {"", 0}, PLIM_HF_NEWEST, false,   true};
     plim_json_object(&j);
     while (plim_json_member(&j, &key)) {
         if (plim_str_is(key, "model_type"))
@@ -98,6 +113,8 @@ static plim_status read_head(plim_bytes b, head *out, plim_err *err)
             out->architecture = first_word(&j, key);
         else if (plim_str_is(key, "dtype") || plim_str_is(key, "torch_dtype"))
             out->dtype = word_of(&j, key);
+        else if (plim_str_is(key, "transformers_version"))
+            out->version = version_of(plim_hf_word(&j));
         else if (plim_str_is(key, "use_cache"))
             out->use_cache = read_flag(&j, key);
         else if (plim_str_is(key, "quantization_config"))
@@ -209,6 +226,7 @@ static plim_status build_text(plim_graph *g, const head *outer, const plim_bindi
         hd.dtype = outer->dtype;
     if (!hd.packing.n)
         hd.packing = outer->packing;
+    hd.version = outer->version;
     hd.unpacked = outer->unpacked;
     if ((st = build_model(g, b, &hd, bind, err)) != 0)
         return st;
@@ -234,7 +252,8 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     plim_binding sizes = {0};
     if (bind)
         sizes = *bind;
-    plim_hf h = {.contexts = 1,
+    plim_hf h = {.version = hd->version,
+                 .contexts = 1,
                  .positions = PLIM_NONE,
                  .padding = PLIM_NONE,
                  .mask = PLIM_NONE,

@@ -144,6 +144,20 @@ typedef struct plim_hf_default {
 #define HF_DEFAULTS(sym, ...)                                                                 \
     static const plim_hf_default sym[] = {__VA_ARGS__, {.name = NULL}}
 
+/* ---- versions of transformers ------------------------------------------------------ */
+
+/* The model is that of the newest version known, unless the file was written by one of these or a later one:
+ * then of that version.  Files of earlier ones are all over the hub, and read with newer ones.
+ * src: modeling_*.py and integrations/moe.py of 5.17 to 5.23 */
+enum {
+    PLIM_HF_OLDEST = 517,
+    PLIM_HF_SINCE_MASKED_RANKS =
+        518, /* rows of experts are masked on ranks that share them only */
+    PLIM_HF_SINCE_ROPE_BY_MUL = 519,   /* positions times frequencies: no matrix product */
+    PLIM_HF_SINCE_SOFTCAP_EAGER = 521, /* sdpa refuses models with a soft cap */
+    PLIM_HF_NEWEST = 523,
+};
+
 /* ---- model types ----------------------------------------------------------------- */
 
 typedef struct plim_hf {
@@ -153,6 +167,7 @@ typedef struct plim_hf {
     plim_str architecture;       /* the class named in the file, or "" */
     struct plim_hf_quant *quant; /* hf_quant.c; NULL: weights are not packed */
     int64_t batch, seq, seq_max; /* once plim_hf_tokens was called; seq_max 0: no limit */
+    int version;                 /* of transformers: 517 for 5.17 */
     int64_t contexts;            /* ranks with seq tokens each; 1: all are here */
     uint32_t positions;          /* once plim_hf_positions was */
     uint32_t ids;                /* once plim_hf_ids was */

@@ -24,8 +24,9 @@ typedef struct bart bart;
 /* Peculiarities of a model type. */
 typedef struct row {
     const char *prefix;
-    bool norm_first;  /* and one more after all layers */
-    bool early_scale; /* queries are scaled separately, heads copied, keys have no bias */
+    bool norm_first;       /* and one more after all layers */
+    bool labels_end_cache; /* use_cache is off where there are labels */
+    bool early_scale;      /* queries are scaled separately, heads copied, keys have no bias */
     void (*build)(const bart *b);
 } row;
 
@@ -328,7 +329,7 @@ static void bart_build(plim_hf *h, const void *p)
 {
     const config *c = p;
     bart b = {.h = h, .n = &h->n, .c = c, .r = h->family->row};
-    h->caching &= h->n.infer; /* labels turn it off */
+    h->caching &= h->n.infer || !b.r->labels_end_cache;
     plim_hf_check_head_width(h, c->hidden, c->encoder.heads);
     plim_hf_check_head_width(h, c->hidden, c->decoder.heads);
     plim_hf_refuse(h, h->n.dtype == PLIM_F16, "dtype float16");
@@ -368,7 +369,7 @@ HF_DEFAULTS(whisper_defaults, HF_IS("vocab_size", 51865), HF_IS("d_model", 384),
 
 #define ROW(...) .row = &(const row){__VA_ARGS__}
 static const plim_hf_family bart_families[] = {
-    {"bart", "BartForConditionalGeneration", NULL, ROW(.prefix = "Bart", .build = bart_lm)},
+    {"bart", "BartForConditionalGeneration", NULL, ROW(.prefix = "Bart", .labels_end_cache = true, .build = bart_lm)},
     {"whisper", "WhisperForConditionalGeneration", whisper_defaults,
      ROW(.prefix = "Whisper", .norm_first = true, .early_scale = true, .build = whisper_lm)},
 };

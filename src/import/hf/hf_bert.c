@@ -234,7 +234,7 @@ static void masked_lm(const bert *b)
 {
     uint32_t table, x = add_base(b, false, &table);
     x = b->r->masked_lm(b, x, b->c->tie ? table : PLIM_NONE);
-    plim_hf_class_outputs(b->h, x, PLIM_NONE);
+    plim_hf_class_outputs(b->h, x, plim_hf_word_labels(b->h));
 }
 
 static uint32_t classification_head(const bert *b, uint32_t x, int64_t labels)

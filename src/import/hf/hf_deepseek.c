@@ -48,7 +48,7 @@ static uint32_t complex_table(const deepseek *d, uint32_t positions)
 {
     plim_nn *n = d->n;
     plim_nn_enter(n, "rotary_emb", class_of(d, "RotaryEmbedding"));
-    uint32_t angle = plim_hf_angles(n, "", positions, d->c->rope);
+    uint32_t angle = plim_hf_angles(d->h, "", positions, d->c->rope);
     uint32_t one = plim_nn_unary(n, "aten.ones_like.default", angle);
     uint32_t t = NN_OP(n, "aten.polar.default", ARG_T("abs", one), ARG_T("angle", angle));
     t = plim_nn_scalar(n, "aten.mul.Tensor", t, 1);

@@ -109,7 +109,7 @@ static void masked_lm(plim_hf *h, const config *c)
     x = plim_nn_layer_norm(n, "vocab_layer_norm", x, eps);
     x = plim_hf_tied_linear(n, "vocab_projector", x, c->vocab, c->tie ? table : PLIM_NONE,
                             PLIM_NONE);
-    plim_hf_class_outputs(h, x, PLIM_NONE);
+    plim_hf_class_outputs(h, x, plim_hf_word_labels(h));
 }
 
 static void sequence_classification(plim_hf *h, const config *c)

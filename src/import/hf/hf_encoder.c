@@ -41,40 +41,13 @@ double plim_hf_share_or(plim_hf *h, const char *key, plim_str raw, double other)
 
 /* ---- inputs -------------------------------------------------------------------------------- */
 
-static const struct plim_input_shape *bound_shape(const plim_hf *h, const char *name,
-                                                  bool first)
-{
-    for (uint32_t i = 0; i < h->bind->n_inputs; i++) {
-        plim_str s = h->bind->inputs[i].name;
-        if (plim_str_is(s, name) || (first && !s.n))
-            return &h->bind->inputs[i];
-    }
-    return NULL;
-}
-
 void plim_hf_batch(plim_hf *h, const char *first_input)
 {
-    const struct plim_input_shape *in = bound_shape(h, first_input, true);
+    const struct plim_input_shape *in = plim_hf_bound_shape(h, first_input, true);
     h->batch = in && in->rank ? in->dim[0] : h->bind->batch ? h->bind->batch : 1;
     if (h->batch < 1 || h->batch > INT32_MAX)
         plim_nn_fail(&h->n, PLIM_ERANGE, "batch %" PRId64 " is not in 1..%d", h->batch,
                      (int)INT32_MAX);
-}
-
-uint32_t plim_hf_input(plim_hf *h, const char *name, plim_dtype t, plim_ints dim)
-{
-    plim_nn *n = &h->n;
-    const struct plim_input_shape *in = bound_shape(h, name, n->g->n_inputs == 0);
-    if (in && in->rank != (int32_t)dim.n)
-        plim_nn_fail(n, PLIM_EUSAGE, "input '%s' has %u dimensions, the given shape has %d",
-                     name, (unsigned)dim.n, (int)in->rank);
-    for (uint32_t i = 0; in && i < dim.n && !n->st; i++)
-        if (in->dim[i] != dim.p[i])
-            plim_nn_fail(n, PLIM_EUSAGE,
-                         "input '%s' has %" PRId64
-                         " in dimension %u, the given shape has %" PRId64,
-                         name, dim.p[i], (unsigned)i, in->dim[i]);
-    return plim_nn_input(n, name, t, dim);
 }
 
 uint32_t plim_hf_pixels(plim_hf *h, plim_dtype t, int64_t channels, const int64_t size[2])
@@ -248,7 +221,7 @@ void plim_hf_class_outputs(plim_hf *h, uint32_t logits, uint32_t labels)
 
 uint32_t plim_hf_target(plim_hf *h, const char *name)
 {
-    const struct plim_input_shape *in = bound_shape(h, name, false);
+    const struct plim_input_shape *in = plim_hf_bound_shape(h, name, false);
     int64_t tokens = in && in->rank == 2 ? in->dim[1] : h->seq;
     if (tokens < 1 || tokens > INT32_MAX)
         plim_nn_fail(&h->n, PLIM_ERANGE, "input '%s' has %" PRId64 " tokens, not 1..%d", name,

@@ -20,8 +20,6 @@ double plim_hf_share_or(plim_hf *h, const char *key, plim_str raw, double other)
 
 /* Sets h->batch as the user binds it, or to 1: for models without tokens. */
 void plim_hf_batch(plim_hf *h, const char *first_input);
-/* An input of these sizes; an error if the user binds others. */
-uint32_t plim_hf_input(plim_hf *h, const char *name, plim_dtype t, plim_ints dim);
 /* pixel_values [batch, channels, height, width], after plim_hf_batch */
 uint32_t plim_hf_pixels(plim_hf *h, plim_dtype t, int64_t channels, const int64_t size[2]);
 /* x.to(the dtype of the parameters); at least one must exist */

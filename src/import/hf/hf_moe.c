@@ -159,7 +159,7 @@ static uint32_t run_experts(plim_hf *h, const plim_hf_experts *e, const weights 
     plim_nn *n = &h->n;
     int64_t tokens = plim_nn_dim(n, x, 0);
     sorted s = sort_by_expert(n, e, x, r);
-    if (shared_out)
+    if (shared_out || h->version < PLIM_HF_SINCE_MASKED_RANKS)
         mask_strangers(n, e, &s);
     uint32_t bias = PLIM_NONE;
     uint32_t y = mask_rows(n, grouped_linear(h, e, s.x, &w[0], PLIM_NONE, &s, &bias), &s);

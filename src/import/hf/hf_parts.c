@@ -7,11 +7,38 @@ static const plim_ints no_dims = {NULL, 0};
 
 /* ---- tokens and where they stand -------------------------------------------------- */
 
+const struct plim_input_shape *plim_hf_bound_shape(const plim_hf *h, const char *name,
+                                                   bool first)
+{
+    for (uint32_t i = 0; i < h->bind->n_inputs; i++) {
+        plim_str s = h->bind->inputs[i].name;
+        if (plim_str_is(s, name) || (first && !s.n))
+            return &h->bind->inputs[i];
+    }
+    return NULL;
+}
+
+uint32_t plim_hf_input(plim_hf *h, const char *name, plim_dtype t, plim_ints dim)
+{
+    plim_nn *n = &h->n;
+    const struct plim_input_shape *in = plim_hf_bound_shape(h, name, n->g->n_inputs == 0);
+    if (in && in->rank != (int32_t)dim.n)
+        plim_nn_fail(n, PLIM_EUSAGE, "input '%s' has %u dimensions, the given shape has %d",
+                     name, (unsigned)dim.n, (int)in->rank);
+    for (uint32_t i = 0; in && i < dim.n && !n->st; i++)
+        if (in->dim[i] != dim.p[i])
+            plim_nn_fail(n, PLIM_EUSAGE,
+                         "input '%s' has %" PRId64
+                         " in dimension %u, the given shape has %" PRId64,
+                         name, dim.p[i], (unsigned)i, in->dim[i]);
+    return plim_nn_input(n, name, t, dim);
+}
+
 /* [batch, seq], of which the storage of the whole is left where it was divided in place. */
 static uint32_t token_input(plim_hf *h, const char *name)
 {
     plim_nn *n = &h->n;
-    uint32_t x = plim_nn_input(n, name, PLIM_I64, INTS(h->batch, h->seq * h->contexts));
+    uint32_t x = plim_hf_input(h, name, PLIM_I64, INTS(h->batch, h->seq * h->contexts));
     return h->contexts == 1 ? x
                             : NN_OP(n, "plimsoll.cp_part.default", ARG_T("self", x),
                                     ARG_I("parts", h->contexts));
@@ -64,10 +91,14 @@ static uint32_t look_for_packing(plim_hf *h, uint32_t positions)
     uint32_t p = plim_nn_expand(n, positions, INTS(h->batch, -1));
     uint32_t first = plim_nn_slice(n, p, 1, 0, 1, 1);
     first = plim_nn_scalar(n, "aten.sub.Tensor", first, 1);
-    p = NN_OP(n, "aten.diff.default", ARG_T("self", p), ARG_I("n", 1), ARG_I("dim", -1),
-              ARG_T("prepend", first));
-    p = NN_OP(n, "aten.ne.Scalar", ARG_T("self", p), ARG_I("other", 1));
+    uint32_t steps = NN_OP(n, "aten.diff.default", ARG_T("self", p), ARG_I("n", 1),
+                           ARG_I("dim", -1), ARG_T("prepend", first));
+    p = NN_OP(n, "aten.ne.Scalar", ARG_T("self", steps), ARG_I("other", 1));
     p = NN_OP(n, "aten.cumsum.default", ARG_T("self", p), ARG_I("dim", -1));
+    uint32_t last = plim_nn_select(n, p, 1, -1);
+    last = NN_OP(n, "aten.eq.Scalar", ARG_T("self", last), ARG_I("other", 0));
+    plim_nn_unary(n, "aten.all.default", last); /* is there one? */
+    plim_hf_end_variables(n, (uint32_t[]){first, steps, p}, 3);
     return have_gaps(h) ? p : PLIM_NONE;
 }
 
@@ -413,14 +444,23 @@ uint32_t plim_hf_softmax32(plim_nn *n, uint32_t x, int64_t dim)
 /* ---- rotary positions --------------------------------------------------------------------- */
 
 /* positions times frequencies, [1, seq, dim / 2]; in module "rotary_emb" */
-uint32_t plim_hf_angles(plim_nn *n, const char *kind, uint32_t positions, int64_t dim)
+uint32_t plim_hf_angles(plim_hf *h, const char *kind, uint32_t positions, int64_t dim)
 {
-    uint32_t freq = plim_nn_temporary_buffer(n, plim_nn_join(n, kind, "inv_freq"), PLIM_F32,
-                                             INTS(dim / 2));
-    plim_nn_temporary_buffer(n, plim_nn_join(n, kind, "original_inv_freq"), PLIM_F32,
-                             INTS(dim / 2));
-    uint32_t p = plim_nn_to(n, plim_nn_unsqueeze(n, positions, 2), PLIM_F32);
-    return plim_nn_binary(n, "aten.mul.Tensor", p, plim_nn_to(n, freq, PLIM_F32));
+    plim_nn *n = &h->n;
+    uint32_t freq = plim_nn_fp32_buffer(n, plim_nn_join(n, kind, "inv_freq"), INTS(dim / 2));
+    plim_nn_fp32_buffer(n, plim_nn_join(n, kind, "original_inv_freq"), INTS(dim / 2));
+    bool product = h->version < PLIM_HF_SINCE_ROPE_BY_MUL;
+    uint32_t p = plim_nn_to(n, plim_nn_unsqueeze(n, positions, product ? 1 : 2), PLIM_F32);
+    freq = plim_nn_to(n, freq, PLIM_F32);
+    if (!product)
+        return plim_nn_binary(n, "aten.mul.Tensor", p, freq);
+    plim_nn_holds(n, p); /* variables, until it returns */
+    freq = plim_nn_unsqueeze(n, plim_nn_unsqueeze(n, freq, 0), 2);
+    freq = plim_nn_expand(n, freq, INTS(plim_nn_dim(n, p, 0), -1, 1));
+    p = NN_OP(n, "transformers.rotary_angles.default", ARG_T("frequencies", freq),
+              ARG_T("positions", p));
+    plim_nn_holds(n, p);
+    return plim_nn_transpose(n, p, 1, 2);
 }
 
 static plim_hf_rope rope_tables(plim_nn *n, uint32_t angle, uint32_t x)
@@ -440,7 +480,7 @@ plim_hf_rope plim_hf_rotary(plim_hf *h, const char *type, const char *kind, uint
 {
     plim_nn *n = &h->n;
     plim_nn_enter(n, "rotary_emb", type);
-    uint32_t p = plim_hf_angles(n, kind, positions, dim);
+    uint32_t p = plim_hf_angles(h, kind, positions, dim);
     plim_hf_rope r = rope_tables(n, plim_nn_cat(n, (uint32_t[]){p, p}, 2, -1), x);
     plim_nn_leave(n);
     return r;
@@ -450,7 +490,7 @@ plim_hf_rope plim_hf_rotary_halves(plim_hf *h, const char *type, uint32_t x,
                                    uint32_t positions, int64_t dim)
 {
     plim_nn_enter(&h->n, "rotary_emb", type);
-    plim_hf_rope r = rope_tables(&h->n, plim_hf_angles(&h->n, "", positions, dim), x);
+    plim_hf_rope r = rope_tables(&h->n, plim_hf_angles(h, "", positions, dim), x);
     plim_nn_leave(&h->n);
     return r;
 }
@@ -729,6 +769,16 @@ static uint32_t shift_labels(plim_hf *h, uint32_t labels)
     return plim_nn_contiguous(n, labels);
 }
 
+uint32_t plim_hf_word_labels(plim_hf *h)
+{
+    plim_graph *g = h->n.g;
+    if (h->n.infer)
+        return PLIM_NONE;
+    g->labels_are_inputs =
+        h->bind->labels_are_inputs && !plim_hf_bound_shape(h, "labels", false);
+    return g->labels_are_inputs ? h->ids : token_input(h, "labels");
+}
+
 void plim_hf_causal_outputs(plim_hf *h, uint32_t logits)
 {
     plim_nn *n = &h->n;
@@ -736,8 +786,7 @@ void plim_hf_causal_outputs(plim_hf *h, uint32_t logits)
         plim_nn_output(n, logits);
         return;
     }
-    n->g->labels_are_inputs = h->bind->labels_are_inputs;
-    uint32_t labels = n->g->labels_are_inputs ? h->ids : token_input(h, "labels");
+    uint32_t labels = plim_hf_word_labels(h);
     uint32_t x = plim_nn_to(n, logits, PLIM_F32);
     labels = shift_labels(h, labels);
     x = plim_nn_view(n, x, INTS(-1, plim_nn_dim(n, x, -1)));

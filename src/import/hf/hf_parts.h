@@ -13,6 +13,11 @@ double plim_hf_head_root(int64_t hidden, int64_t heads);
 
 /* input_ids [batch, seq], after plim_hf_tokens */
 uint32_t plim_hf_ids(plim_hf *h);
+/* The shape that the user gives an input of that name, or the first one if this is the first; NULL: none. */
+const struct plim_input_shape *plim_hf_bound_shape(const plim_hf *h, const char *name,
+                                                   bool first);
+/* An input of these sizes; an error if the user binds others. */
+uint32_t plim_hf_input(plim_hf *h, const char *name, plim_dtype t, plim_ints dim);
 /* arange(seq) + past, [1, seq] */
 uint32_t plim_hf_positions(plim_hf *h);
 /* Enters a layer whose arguments are x and those positions. */
@@ -80,7 +85,7 @@ typedef struct plim_hf_rope {
 plim_hf_rope plim_hf_rotary(plim_hf *h, const char *type, const char *kind, uint32_t x,
                             uint32_t positions, int64_t dim);
 /* positions times frequencies, [1, seq, dim / 2], with the buffers of such a module */
-uint32_t plim_hf_angles(plim_nn *n, const char *kind, uint32_t positions, int64_t dim);
+uint32_t plim_hf_angles(plim_hf *h, const char *kind, uint32_t positions, int64_t dim);
 /* apply_rotary_pos_emb: adds a dimension for the heads to cos and sin. */
 plim_hf_rope plim_hf_rope_heads(plim_nn *n, plim_hf_rope r);
 /* x cos + rotate_half(x) sin */
@@ -132,6 +137,9 @@ void plim_hf_attends(plim_hf *h);
 
 /* lm_head over the hidden states, tied to `embedding` unless that is PLIM_NONE. */
 uint32_t plim_hf_lm_head(plim_hf *h, uint32_t x, int64_t vocab, uint32_t embedding, bool bias);
+/* Labels that are words: the tokens themselves, or an input "labels" if the binding says so or
+ * has its shape; in inference PLIM_NONE. */
+uint32_t plim_hf_word_labels(plim_hf *h);
 /* Training: ForCausalLMLoss of the logits against an input "labels"; loss and logits
  * become the outputs.  Inference: the logits. */
 void plim_hf_causal_outputs(plim_hf *h, uint32_t logits);

@@ -14,9 +14,9 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-EXACT = ("mlp:", "vit_b_16", "swin_t", "convnext_tiny")  # requested bytes are equal: cuDNN takes nothing in them
+EXACT = ("mlp:", "vit_b_16", "swin_t", "convnext_tiny")  # requested bytes are equal: cuDNN takes nothing in them; so are those of every config
 # Per cent, nine in ten of the runs of any card: of built-in models, and of transformers' configs, in which cuDNN takes little.
-WITHIN = {"model": {"requested": 0.6, "allocated": 0.9, "reserved": 5.2}, "config": {"requested": 0.01, "allocated": 0.1, "reserved": 0.3}}
+WITHIN = {"model": {"requested": 0.6, "allocated": 0.9, "reserved": 5.2}, "config": {"requested": 0.0, "allocated": 0.02, "reserved": 0.05}}
 LARGEST = 0.97  # of the largest batch that ran: at least that is said to fit, and no more than ran
 DEVICE = 24  # MiB that the usual size of what is outside the allocator may be off, and of all that a process holds
 HELD = {"model": 0.65, "config": 0.94}  # of the runs, at least so many hold what is predicted, within DEVICE
@@ -136,7 +136,7 @@ def check(args):
         p, name, kind = predict(args.program, m), f"{m['card']}, {json.dumps(m['spec'])}", "config" if "config" in m["spec"] else "model"
         for k in WITHIN[kind]:
             errors[kind, k].append(abs(p["peak_" + k] - m["peak_" + k]) / m["peak_" + k] * 100)
-        if m["spec"].get("model", "").startswith(EXACT) and p["peak_requested"] != m["peak_requested"]:
+        if (kind == "config" or m["spec"]["model"].startswith(EXACT)) and p["peak_requested"] != m["peak_requested"]:
             bad.append(f"{name}: {p['peak_requested']} bytes are predicted, {m['peak_requested']} were requested")
         if not held(m):
             continue

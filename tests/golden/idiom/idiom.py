@@ -81,6 +81,7 @@ def sequences(name):
 
 def predicted(program, folder, name, cache, checkpoint):
     return runs.estimate(program, folder / name, "--batch", 4, "--seq", LONG.get(name, 512), "--optimizer", "adamw",
+                         *(["--input", "labels=4,512"] if MODELS[name][1].endswith("MaskedLM") else []),
                          *(["--cache", "on" if cache else "off"] if keeps_tokens(name) else []), "--checkpoint", "blocks" if checkpoint else "none",
                          *(["--autocast", "bf16"] if "_autocast" in name else []),
                          "--sequences", sequences(name))
