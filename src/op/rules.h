@@ -126,7 +126,8 @@ typedef enum plim_sdpa { /* numbered as at::SDPBackend */
 } plim_sdpa;
 typedef struct plim_sdpa_call {
     bool mask, mask_grad, causal, gqa, dropout;
-    unsigned without; /* one bit for each kernel that the user has disabled */
+    bool mask_strided; /* the stride of its last dim is not 1 */
+    unsigned without;  /* one bit for each kernel that the user has disabled */
 } plim_sdpa_call;
 /* The kernel that PyTorch would choose on this card. */
 plim_sdpa plim_sdpa_choice(const plim_world *w, const plim_meta *q, const plim_meta *k,

@@ -50,7 +50,8 @@ static bool cudnn_serves(const plim_world *w, const plim_meta *q, const plim_met
 }
 
 /* flash: 16-bit, sm80 and newer, no mask, equal head sizes up to 256; efficient: sm50 and
- * newer (bf16: sm80), aligned head size, optionally a mask.  src: sdp_utils.cpp */
+ * newer (bf16: sm80), aligned head size, optionally a mask whose rows are in one piece.
+ * src: sdp_utils.cpp, check_last_dim_stride_equals_1_dense */
 plim_sdpa plim_sdpa_choice(const plim_world *w, const plim_meta *q, const plim_meta *k,
                            const plim_meta *v, const plim_sdpa_call *call)
 {
@@ -59,7 +60,8 @@ plim_sdpa plim_sdpa_choice(const plim_world *w, const plim_meta *q, const plim_m
         (call->mask && w->torch < PLIM_SINCE_SDPA_EFFICIENT_MASK) ||
         (q->dtype == PLIM_BF16 && !plim_world_since(w, 80)))
         return PLIM_SDPA_MATH;
-    bool unit = q->stride[3] == 1 && k->stride[3] == 1 && v->stride[3] == 1;
+    bool unit =
+        q->stride[3] == 1 && k->stride[3] == 1 && v->stride[3] == 1 && !call->mask_strided;
     bool heads = q->dim[1] == k->dim[1] && k->dim[1] == v->dim[1];
     bool square = q->dim[2] == k->dim[2], grouped = heads || call->gqa;
     if (!backend_off(call, PLIM_SDPA_CUDNN) && half && unit && grouped &&
@@ -636,7 +638,10 @@ void plim_run_sdpa(plim_call *c)
     }
     bool causal = plim_arg_int(c, 5, 0);
     double p = plim_m_world(c->m)->eval ? 0.0 : plim_arg_float(c, 4, 0.0);
+    const plim_meta *mm = mask ? plim_m_meta(m, mask) : NULL;
     const plim_sdpa_call call = {.mask = mask != 0,
+                                 .mask_strided =
+                                     mm && mm->rank && mm->stride[mm->rank - 1] != 1,
                                  .mask_grad = mask && plim_m_requires_grad(m, mask),
                                  .causal = causal,
                                  .gqa = plim_arg_int(c, 7, 0),

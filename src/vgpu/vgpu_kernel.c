@@ -334,6 +334,7 @@ plim_vgpu_sdpa plim_vgpu_attention(plim_vgpu *d, const plim_vgpu_tensor *q,
         return PLIM_VGPU_SDPA_MATH;
     const plim_sdpa_call c = {.mask = call->mask,
                               .mask_grad = call->mask_grad,
+                              .mask_strided = call->mask_strided,
                               .causal = call->causal,
                               .gqa = call->gqa,
                               .dropout = call->dropout,

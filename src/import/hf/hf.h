@@ -153,7 +153,9 @@ enum {
     PLIM_HF_OLDEST = 517,
     PLIM_HF_SINCE_MASKED_RANKS =
         518, /* rows of experts are masked on ranks that share them only */
-    PLIM_HF_SINCE_ROPE_BY_MUL = 519,   /* positions times frequencies: no matrix product */
+    PLIM_HF_SINCE_ROPE_BY_MUL = 519, /* positions times frequencies: no matrix product */
+    PLIM_HF_SINCE_CONTIGUOUS_BIAS =
+        520, /* T5 copies its bias for sdpa, which refuses it otherwise */
     PLIM_HF_SINCE_SOFTCAP_EAGER = 521, /* sdpa refuses models with a soft cap */
     PLIM_HF_NEWEST = 523,
 };

@@ -116,7 +116,9 @@ static uint32_t mask_future(const stack *s, uint32_t bias)
 static uint32_t sdpa_mask(const stack *s, uint32_t bias, bool cross)
 {
     bool future = s->decoder && !cross && s->h->seq > 1;
-    return plim_nn_contiguous(s->n, future ? mask_future(s, bias) : bias);
+    uint32_t mask = future ? mask_future(s, bias) : bias;
+    return s->h->version < PLIM_HF_SINCE_CONTIGUOUS_BIAS ? mask
+                                                         : plim_nn_contiguous(s->n, mask);
 }
 
 /* ---- a block ------------------------------------------------------------------------------ */

@@ -15,6 +15,7 @@ int64_t attention_backend(const Tensor &q, const Tensor &k, const Tensor &v,
     call.mask = mask && mask->defined();
     call.causal = causal;
     call.mask_grad = call.mask && mask->requires_grad();
+    call.mask_strided = call.mask && mask->dim() && mask->stride(-1) != 1;
     call.gqa = gqa;
     call.dropout = dropout > 0;
     call.without =
