@@ -84,6 +84,28 @@ static int64_t qkv_width(const config *c)
                             : 3 * c->hidden;
 }
 
+static uint32_t attend_eager(plim_nn *n, const uint32_t qkv[3], uint32_t mask)
+{
+    double root = sqrt((double)plim_nn_dim(n, qkv[0], -1));
+    uint32_t kt = plim_nn_transpose(n, qkv[1], -1, -2);
+    uint32_t scores = plim_nn_binary(n, "aten.matmul.default", qkv[0], kt);
+    scores = plim_nn_scalar(n, "aten.div_.Tensor", scores, root);
+    uint32_t w = plim_nn_binary(n, "aten.add.Tensor", scores, mask);
+    w = plim_nn_softmax(n, w, -1);
+    plim_hf_end_variable(n, scores);
+    plim_nn_returned(n, w, 1);
+    return plim_nn_binary(n, "aten.matmul.default", w, qkv[2]);
+}
+
+static uint32_t attend_sdpa(plim_nn *n, const uint32_t qkv[3], uint32_t mask)
+{
+    const plim_named_arg args[] = {ARG_T("query", qkv[0]), ARG_T("key", qkv[1]),
+                                   ARG_T("value", qkv[2]), ARG_F("dropout_p", 0),
+                                   ARG_T("attn_mask", mask)};
+    return plim_nn_op(n, "aten.scaled_dot_product_attention.default", args,
+                      (uint32_t)PLIM_COUNT(args) - (mask == PLIM_NONE)); /* cp drops it */
+}
+
 static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x, plim_hf_rope rope,
                               uint32_t mask)
 {
@@ -107,11 +129,8 @@ static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x, plim_hf_r
     plim_hf_update_cache(h, &qkv[1], &qkv[2], 0);
     for (int i = 0; i < 3; i++)
         plim_nn_holds(n, qkv[i]); /* variables, until it returns */
-    const plim_named_arg args[] = {ARG_T("query", qkv[0]), ARG_T("key", qkv[1]),
-                                   ARG_T("value", qkv[2]), ARG_F("dropout_p", 0),
-                                   ARG_T("attn_mask", mask)};
-    x = plim_nn_op(n, "aten.scaled_dot_product_attention.default", args,
-                   (uint32_t)PLIM_COUNT(args) - (mask == PLIM_NONE)); /* cp drops it */
+    plim_hf_attends(h);
+    x = (h->eager ? attend_eager : attend_sdpa)(n, qkv, mask);
     x = plim_nn_view(n, x, INTS(b, c->heads, s, dim));
     x = plim_nn_permute(n, x, INTS(0, 2, 1, 3));
     x = plim_nn_reshape(n, x, INTS(b, s, c->hidden));

@@ -445,6 +445,8 @@ static void mamba_build(plim_hf *h, const void *p)
                             .channels = m.inner + (r->loop ? 0 : 2 * c->groups * c->state),
                             .kernel = c->kernel,
                             .state = m.inner * c->state});
+    h->eager = true; /* there is no attention, and nothing to choose */
+    plim_hf_attends(h);
     plim_nn_root(n, class_of(&m, "ForCausalLM"));
     uint32_t ids = plim_hf_ids(h);
     plim_nn_enter(n, "backbone", class_of(&m, "Model"));

@@ -146,7 +146,7 @@ static uint32_t add_attention(const swin *m, const stage *s, uint32_t x, uint32_
         mask = plim_nn_reshape(n, mask, INTS(-1, 1, tokens, tokens));
         a.mask = plim_nn_binary(n, "aten.add.Tensor", a.mask, mask);
     }
-    x = plim_hf_join_heads(n, plim_hf_sdpa(n, a));
+    x = plim_hf_join_heads(n, plim_hf_attend(m->h, a));
     x = plim_nn_linear(n, "o_proj", x, s->width, true);
     plim_nn_leave(n);
     return x;
