@@ -58,6 +58,7 @@ typedef struct plim_binding {
         virtual_tokens; /* that prompt tuning puts in front of each sequence, on top of seq */
     bool labels_are_inputs;    /* the tokens are passed as labels, too */
     bool positions_are_inputs; /* position_ids are passed */
+    bool checkpoints;          /* its layers are checkpointed, as the model itself does it */
     bool padded;               /* an attention_mask is passed, in which some are 0 */
     bool packed;               /* position_ids are passed, which start again within a row */
     plim_rank_part part;       /* what this rank has */

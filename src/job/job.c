@@ -85,7 +85,8 @@ static void read_call(plim_job *job, const plim_settings *s)
                                                          : PLIM_ATTENTION_DEFAULT;
     job->bind.padded = plim_setting_is(s, PLIM_SET_sequences, "padded");
     job->bind.packed = plim_setting_is(s, PLIM_SET_sequences, "packed");
-    bool off = plim_job_checkpoints(step) || plim_setting_is(s, PLIM_SET_cache, "off") ||
+    job->bind.checkpoints = plim_job_checkpoints(step);
+    bool off = job->bind.checkpoints || plim_setting_is(s, PLIM_SET_cache, "off") ||
                step->share.size[PLIM_AXIS_pp] > 1 || context;
     job->bind.caching = off                                        ? PLIM_CACHING_OFF
                         : plim_setting_is(s, PLIM_SET_cache, "on") ? PLIM_CACHING_ON

@@ -64,7 +64,10 @@ static const struct {
     {"clip", NULL, NULL},
     {"bart", NULL, NULL},
     {"whisper", NULL, NULL},
-    {"t5", "casts that eager code makes where types differ are not in the file", "autocast"},
+    {"t5",
+     "casts that eager code makes where types differ are not in the file, nor that its checkpoints ask for a "
+     "gradient of the decoder's bias",
+     "autocast checkpoint"},
 };
 
 enum { BATCH = 16, SEQ = 128, MODELS_KNOWN = 34, RUNS = 136 };
@@ -188,8 +191,7 @@ static void test_exports(void **state)
     char config[256], file[256], words[192];
     for (size_t i = 0; i < PLIM_COUNT(models); i++)
         for (size_t k = 0; k < PLIM_COUNT(settings); k++) {
-            if (models[i].differs &&
-                (!models[i].in || !strcmp(models[i].in, settings[k].name)))
+            if (models[i].differs && (!models[i].in || strstr(models[i].in, settings[k].name)))
                 continue;
             plim_arena a = PLIM_ARENA_INIT;
             plim_tape got, want;

@@ -83,7 +83,7 @@ static uint32_t eager_attention(plim_nn *n, const config *c, uint32_t q, uint32_
     w = plim_nn_scalar(n, "aten.div.Tensor", w, root);
     w = plim_nn_binary(n, "aten.add.Tensor", w, mask);
     w = plim_nn_softmax(n, w, -1);
-    w = plim_nn_to_like(n, w, q);
+    w = plim_nn_to_like(n, w, v);
     w = plim_nn_dropout(n, "attn_dropout", w, c->attention_dropout);
     plim_nn_returned(n, w, 0);
     uint32_t y = plim_nn_binary(n, "aten.matmul.default", w, v);

@@ -599,7 +599,7 @@ static bool share_keys(plim_nn *n, plim_hf_attention *a)
     return false;
 }
 
-uint32_t plim_hf_sdpa(plim_nn *n, plim_hf_attention a)
+static uint32_t attend_sdpa(plim_nn *n, plim_hf_attention a)
 {
     int64_t b = plim_nn_dim(n, a.q, 0), s = plim_nn_dim(n, a.q, 2);
     bool masked = a.mask != PLIM_NONE, gqa = share_keys(n, &a);
@@ -732,7 +732,7 @@ void plim_hf_attends(plim_hf *h)
 uint32_t plim_hf_attend(plim_hf *h, plim_hf_attention a)
 {
     plim_hf_attends(h);
-    return h->eager ? run_eager(&h->n, a) : plim_hf_sdpa(&h->n, a);
+    return h->eager ? run_eager(&h->n, a) : attend_sdpa(&h->n, a);
 }
 
 /* ---- heads ------------------------------------------------------------------------------------------ */

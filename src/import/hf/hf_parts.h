@@ -127,7 +127,6 @@ typedef struct plim_hf_attention {
  * its other outputs.  window: to so many tokens the layer's cache is bounded; 0: it is not. */
 void plim_hf_update_cache(plim_hf *h, uint32_t *k, uint32_t *v, int64_t window);
 /* [batch, seq, heads, dim], contiguous */
-uint32_t plim_hf_sdpa(plim_nn *n, plim_hf_attention a);
 /* By sdpa, or eager if h->eager. */
 uint32_t plim_hf_attend(plim_hf *h, plim_hf_attention a);
 /* The model has this choice of attention. */

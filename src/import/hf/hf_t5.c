@@ -100,6 +100,18 @@ static uint32_t position_bias(const stack *s)
     return plim_nn_unsqueeze(n, plim_nn_permute(n, x, INTS(2, 0, 1)), 0);
 }
 
+/* Zeros, of which checkpoints ask for a gradient. */
+static uint32_t no_bias(const stack *s, const plim_hf_attention *a)
+{
+    plim_nn *n = s->n;
+    uint32_t x = NN_OP(n, "aten.new_zeros.default", ARG_T("self", a->q),
+                       ARG_IS("size", INTS(1, s->c->heads, plim_nn_dim(n, a->q, 2),
+                                           plim_nn_dim(n, a->k, 2))));
+    if (s->h->bind->checkpoints && !n->infer)
+        NN_OP(n, "plimsoll.requires_grad.default", ARG_T("self", x));
+    return x;
+}
+
 /* create_position_bias_mask of a decoder: future positions get the smallest number */
 static uint32_t mask_future(const stack *s, uint32_t bias)
 {
@@ -151,10 +163,7 @@ static uint32_t attend_to(const stack *s, uint32_t x, uint32_t seen, bool cross,
     plim_nn_called(n, (uint32_t[]){x, seen, a.q, a.k, a.v},
                    5); /* variables, until it returns */
     if (*bias == PLIM_NONE)
-        *bias = cross ? NN_OP(n, "aten.new_zeros.default", ARG_T("self", a.q),
-                              ARG_IS("size", INTS(1, s->c->heads, plim_nn_dim(n, a.q, 2),
-                                                  plim_nn_dim(n, a.k, 2))))
-                      : position_bias(s);
+        *bias = cross ? no_bias(s, &a) : position_bias(s);
     a.bias = *bias;
     a.mask = !s->h->eager           ? sdpa_mask(s, *bias, cross)
              : s->decoder && !cross ? s->h->mask
