@@ -62,26 +62,55 @@ ENCODERS = {
                    {"vocab_size": 8000, "max_position_embeddings": 1024, "dim": 512, "n_layers": 4, "n_heads": 8, "hidden_dim": 2048}),
 }
 MODELS |= ENCODERS | {f"{name}_padded": model for name, model in ENCODERS.items()}
+T5 = {"vocab_size": 8000, "d_model": 512, "d_kv": 64, "d_ff": 2048, "num_layers": 4, "num_heads": 8, "decoder_start_token_id": 0}
+BART = {"d_model": 512, **{f"{half}_{key}": size for half in ("encoder", "decoder")
+                           for key, size in (("layers", 4), ("attention_heads", 8), ("ffn_dim", 2048))}}
+PAIRS = {  # labels of 64 tokens
+    "t5": ("t5", "T5ForConditionalGeneration", T5),
+    "bart": ("bart", "BartForConditionalGeneration", {**SMALL, **BART}),
+    "whisper": ("whisper", "WhisperForConditionalGeneration", {"vocab_size": 8000, **BART, "max_source_positions": 512, "pad_token_id": 0,
+                                                               "decoder_start_token_id": 1, "bos_token_id": 1, "eos_token_id": 2}),
+}
+PLAIN = {  # which transformers runs by eager attention alone
+    "bloom": MODELS["bloom"],
+}
+OTHERS = {
+    "falcon": MODELS["falcon"],
+    "falcon_new": ("falcon", "FalconForCausalLM", {**MODELS["falcon"][2], "new_decoder_architecture": True, "num_kv_heads": 2}),
+    "swin": ("swin", "SwinForImageClassification", {"image_size": 64, "embed_dim": 48, "depths": [2, 2], "num_heads": [3, 6], "window_size": 4}),
+}
+MODELS |= PAIRS
+MODELS |= {f"{name}_eager": model for name, model in (PAIRS | PLAIN | OTHERS).items()}
 LONG = {"gpt2_124m": 1024}  # other sequences have 512 tokens
 ALL = list(MODELS)[:10]  # also with checkpoints
 
 
 def keeps_tokens(name):
-    return MODELS[name] not in ENCODERS.values()
+    model = MODELS[name][1]
+    return MODELS[name] not in ENCODERS.values() and not model.startswith("Swin") and model != "BartForConditionalGeneration"
 
 
 def cases():
     return [(name, cache, checkpoint) for name in MODELS for cache in ((0, 1) if keeps_tokens(name) else (0,))
-            for checkpoint in ((0, 1) if name in ALL or name.endswith(("_autocast", "_padded", "_packed")) else (0,))]
+            for checkpoint in ((0, 1) if name in ALL or name.endswith(("_autocast", "_padded", "_packed", "_eager")) and name != "swin_eager" or name in PAIRS else (0,))]
 
 
 def sequences(name):
     return name.rpartition("_")[2] if name.endswith(("_padded", "_packed")) else "equal"
 
 
+def sizes(name):
+    model = MODELS[name][1]
+    if "Image" in model:
+        return []
+    seq = 64 if model.startswith("Whisper") else LONG.get(name, 512)
+    labels = {"MaskedLM": 512, "Generation": 64}
+    return ["--seq", seq, *(word for end, n in labels.items() if model.endswith(end) for word in ("--input", f"labels=4,{n}"))]
+
+
 def predicted(program, folder, name, cache, checkpoint):
-    return runs.estimate(program, folder / name, "--batch", 4, "--seq", LONG.get(name, 512), "--optimizer", "adamw",
-                         *(["--input", "labels=4,512"] if MODELS[name][1].endswith("MaskedLM") else []),
+    return runs.estimate(program, folder / name, "--batch", 4, *sizes(name), "--optimizer", "adamw",
+                         *(["--attention", "eager"] if name.endswith("_eager") else []),
                          *(["--cache", "on" if cache else "off"] if keeps_tokens(name) else []), "--checkpoint", "blocks" if checkpoint else "none",
                          *(["--autocast", "bf16"] if "_autocast" in name else []),
                          "--sequences", sequences(name))
@@ -89,7 +118,7 @@ def predicted(program, folder, name, cache, checkpoint):
 
 def measured(program, folder, name, cache, checkpoint):
     return runs.run(program, HERE / "loop.py", folder / name, cache, checkpoint, LONG.get(name, 512),
-                    sequences(name))
+                    sequences(name), "eager" if name.endswith("_eager") else "usual")
 
 
 if __name__ == "__main__":
