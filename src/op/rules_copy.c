@@ -328,6 +328,49 @@ void plim_run_permuted_copy(plim_call *c)
     plim_ret(c, plim_copy_as(c->m, &copy_fn, x, &out));
 }
 
+/* One dim after another, each time all of it; the gradient likewise.
+ * src: TensorTransformations.h roll_common, cuda/TensorTransformations.cu roll_cuda */
+static plim_t roll_copies(plim_machine *m, plim_t x, int64_t dims)
+{
+    plim_t y = plim_contiguous_tmp(m, x);
+    for (int64_t i = 0; i < dims; i++) {
+        const plim_meta *all = plim_m_meta(m, y);
+        plim_t rolled = plim_m_empty_contig(m, all->dtype, all->rank, all->dim);
+        plim_m_drop(m, y);
+        y = rolled;
+    }
+    return y;
+}
+static void roll_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    dx[0] = roll_copies(m, g[0], n->i[0]);
+}
+static const plim_grad_fn roll_fn = {"RollBackward0", roll_backward};
+
+static int64_t rolled_dims(const plim_call *c)
+{
+    int64_t shifts[PLIM_MAX_RANK] = {0};
+    return PLIM_MAX(plim_arg_ints(c, 1, shifts, PLIM_MAX_RANK, 1), 1);
+}
+
+void plim_kernel_roll(plim_call *c)
+{
+    c->out[0] = roll_copies(c->m, plim_arg_tensor(c, 0), rolled_dims(c));
+    c->n_out = 1;
+}
+
+void plim_run_roll(plim_call *c)
+{
+    plim_t x = plim_arg_tensor(c, 0);
+    const int64_t dims = rolled_dims(c);
+    plim_gnode *n = plim_m_node(c->m, &roll_fn, 1, &x);
+    if (n)
+        n->i[0] = dims;
+    plim_t y = roll_copies(c->m, x, dims);
+    plim_m_output(c->m, n, 0, y);
+    plim_ret(c, y);
+}
+
 /* Quarter turns: a reversed copy, with two dims swapped if the number of turns is odd.  The
  * backward does the same.  src: TensorTransformations.cpp rot90 */
 enum { ROT90_FROM, ROT90_TO, ROT90_ODD }; /* in gnode.i */
