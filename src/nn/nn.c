@@ -119,6 +119,12 @@ void plim_nn_holds(plim_nn *n, uint32_t id)
         n->st = plim_oom(n->err);
 }
 
+void plim_nn_ends(plim_nn *n, uint32_t id)
+{
+    const plim_named_arg a[] = {ARG_T("self", id)};
+    plim_nn_node(n, "plimsoll.held.default", a, PLIM_COUNT(a), NULL, 0);
+}
+
 void plim_nn_returned(plim_nn *n, uint32_t id, uint32_t through)
 {
     uint32_t scope = n->scope;

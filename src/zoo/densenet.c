@@ -12,10 +12,12 @@ enum { MAX_LAYERS = 48, BN_SIZE = 4 };
 static uint32_t dense_layer(plim_nn *n, int index, const uint32_t *features, int64_t growth)
 {
     plim_nn_enter(n, plim_nn_name(n, "denselayer", index), "_DenseLayer");
-    uint32_t x = plim_nn_cat(n, features, (uint32_t)index, 1);
-    x = plim_nn_batch_norm2d(n, "norm1", x, PLIM_NORM);
+    uint32_t all = plim_nn_cat(n, features, (uint32_t)index, 1);
+    uint32_t x = plim_nn_batch_norm2d(n, "norm1", all, PLIM_NORM);
     x = plim_nn_act(n, "relu1", x, PLIM_RELU_);
     x = plim_nn_conv2d(n, "conv1", x, (plim_conv){.out = BN_SIZE * growth});
+    plim_nn_ends(n, all); /* bn_function's variable */
+    plim_nn_holds(n, x);  /* bottleneck_output */
     x = plim_nn_batch_norm2d(n, "norm2", x, PLIM_NORM);
     x = plim_nn_act(n, "relu2", x, PLIM_RELU_);
     x = plim_nn_conv2d(n, "conv2", x, (plim_conv){.out = growth, .kernel = 3, .pad = 1});

@@ -118,13 +118,20 @@ static uint32_t window_attention(plim_nn *n, uint32_t x, uint32_t bias, bool shi
     uint32_t attn =
         plim_nn_binary(n, "aten.matmul.default", q, plim_nn_transpose(n, qkv[1], -2, -1));
     attn = plim_nn_binary(n, "aten.add.Tensor", attn, bias);
-    if (roll)
-        attn = mask_scores(n, attn, attention_mask(n, windows, ph, pw, shift), heads);
+    if (roll) {
+        uint32_t mask = attention_mask(n, windows, ph, pw, shift);
+        attn = mask_scores(n, attn, mask, heads);
+        plim_nn_holds(n, mask);
+    }
     attn = NN_OP(n, "aten.softmax.int", ARG_T("self", attn), ARG_I("dim", -1));
     attn = plim_nn_dropout_op(n, attn, 0);
+    const uint32_t held[] = {bias, qkv[0], q, attn}; /* variables, until it returns */
+    for (size_t i = 0; i < PLIM_COUNT(held); i++)
+        plim_nn_holds(n, held[i]);
     x = plim_nn_binary(n, "aten.matmul.default", attn, qkv[2]);
     x = plim_nn_transpose(n, x, 1, 2);
     x = plim_nn_reshape(n, x, INTS(plim_nn_dim(n, windows, 0), AREA, c));
+    plim_nn_ends(n, windows); /* x until now */
     weight = plim_nn_param(n, "proj.weight", INTS(c, c));
     x = plim_nn_linear_op(n, x, weight, plim_nn_param(n, "proj.bias", INTS(c)));
     x = plim_nn_dropout_op(n, x, 0);

@@ -56,6 +56,20 @@ static void put_sizes(plim_buf *b, const plim_meta *m)
         plim_buf_printf(b, i ? "x%" PRId64 : "%" PRId64, m->dim[i]);
 }
 
+/* It only says how long a variable lives: an export has none. */
+static bool is_end(const plim_node *n)
+{
+    return plim_str_is(n->target, "plimsoll.held.default");
+}
+
+static unsigned number_of(const plim_graph *g, uint32_t node)
+{
+    unsigned n = 0;
+    for (uint32_t i = 0; i < node; i++)
+        n += !is_end(&g->nodes[i]);
+    return n;
+}
+
 static void put_ref(plim_buf *b, const plim_graph *g, uint32_t id)
 {
     const plim_value *v = &g->values[id];
@@ -63,7 +77,7 @@ static void put_ref(plim_buf *b, const plim_graph *g, uint32_t id)
         plim_buf_add(b, v->name);
         return;
     }
-    plim_buf_printf(b, "%%%u", (unsigned)v->node);
+    plim_buf_printf(b, "%%%u", number_of(g, v->node));
     const plim_node *n = &g->nodes[v->node];
     for (uint32_t i = 0; n->n_outs > 1 && i < n->n_outs; i++)
         if (n->outs[i] == id)
@@ -232,12 +246,14 @@ static plim_str *spell(const recorded *r, uint64_t *hash, unsigned *state)
     build(&g, r->name, &bind);
     plim_buf_init(&whole, &arena);
     plim_str *nodes = PLIM_NEW_N(&arena, plim_str, PLIM_MAX(g.n_nodes, r->nodes));
-    for (uint32_t i = 0; i < g.n_nodes; i++) {
+    for (uint32_t i = 0, k = 0; i < g.n_nodes; i++) {
         plim_buf one;
+        if (is_end(&g.nodes[i]))
+            continue;
         plim_buf_init(&one, &arena);
         put_node(&one, &g, &g.nodes[i]);
-        nodes[i] = plim_buf_str(&one);
-        plim_buf_add(&whole, nodes[i]);
+        nodes[k] = plim_buf_str(&one);
+        plim_buf_add(&whole, nodes[k++]);
         plim_buf_puts(&whole, "\n");
     }
     plim_buf_puts(&whole, "out");

@@ -665,8 +665,7 @@ void plim_hf_update_cache(plim_hf *h, uint32_t *k, uint32_t *v, int64_t window)
 void plim_hf_end_variables(plim_nn *n, const uint32_t *id, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        plim_nn_node(n, "plimsoll.held.default", (plim_named_arg[]){ARG_T("self", id[i])}, 1,
-                     NULL, 0);
+        plim_nn_ends(n, id[i]);
 }
 
 void plim_hf_end_variable(plim_nn *n, uint32_t id) { plim_hf_end_variables(n, &id, 1); }
