@@ -3,7 +3,7 @@
 
 #include <limits.h>
 
-enum { ANY = -1 };
+enum { ANY = -1, MEASURED_TORCH = 211 /* with cuDNN 9.19 */ };
 typedef enum cudnn_usual { USUAL_NONE, USUAL_COPIES, USUAL_HOPPER } cudnn_usual;
 typedef enum cudnn_high { HIGH_TWICE, HIGH_WINOGRAD } cudnn_high;
 
@@ -104,7 +104,7 @@ static plim_cudnn_bytes copied_operands(const cudnn_row *row, const plim_cudnn_s
     return out;
 }
 
-plim_cudnn_bytes plim_cudnn_workspace(const plim_world *world, const plim_cudnn_conv *c)
+plim_cudnn_bytes plim_cudnn_ruled(const plim_world *world, const plim_cudnn_conv *c)
 {
     const cudnn_row *row = find_row(world, c->x.dtype);
     const bool search = world->lib.benchmark;
@@ -116,5 +116,21 @@ plim_cudnn_bytes plim_cudnn_workspace(const plim_world *world, const plim_cudnn_
     plim_cudnn_bytes out = plim_cudnn_hopper(&s);
     if (search)
         out.high = PLIM_MAX(out.high, at_most(&s, row->search));
+    return out;
+}
+
+plim_cudnn_bytes plim_cudnn_workspace(const plim_world *world, const plim_cudnn_conv *c)
+{
+    plim_cudnn_bytes out = plim_cudnn_ruled(world, c);
+    const cudnn_row *row = find_row(world, c->x.dtype);
+    plim_cudnn_sizes s;
+    if (row->usual != USUAL_HOPPER ||
+        !measure_conv(c, row->tf32 || c->x.dtype != PLIM_F32, &s) ||
+        !plim_cudnn_measured(&s, &out.usual))
+        return out;
+    out.high = PLIM_MAX(out.high, out.usual);
+    /* of the same cuDNN, and it does not choose by time */
+    if (world->lib.torch == MEASURED_TORCH && !world->lib.benchmark)
+        out.low = out.high = out.usual;
     return out;
 }

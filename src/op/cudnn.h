@@ -27,6 +27,8 @@ typedef struct plim_cudnn_bytes {
 
 /* All 0: there is none. */
 plim_cudnn_bytes plim_cudnn_workspace(const plim_world *world, const plim_cudnn_conv *conv);
+/* By the rules alone, as of a convolution that nobody measured. */
+plim_cudnn_bytes plim_cudnn_ruled(const plim_world *world, const plim_cudnn_conv *conv);
 
 /* Bytes of the operands, and what the rules ask of a convolution. */
 typedef struct plim_cudnn_sizes {
@@ -43,5 +45,7 @@ typedef struct plim_cudnn_sizes {
 uint64_t plim_cudnn_winograd(const plim_cudnn_sizes *s);
 /* Of Hopper's kernels. */
 plim_cudnn_bytes plim_cudnn_hopper(const plim_cudnn_sizes *s);
+/* What an H100 took without a search.  False: this one was not measured. */
+bool plim_cudnn_measured(const plim_cudnn_sizes *s, uint64_t *bytes);
 
 #endif

@@ -11,7 +11,7 @@ enum {
     SMALLEST_TILE = 64,
     ROW = 16 /* bytes */,
     FEW_CHANNELS = 4,
-    FEW_PARTS = 120
+    SMALLEST_PART = 1792 /* pixels */
 };
 /* Partial sums of a tile in each multiprocessor. */
 enum { FULL_CARD = SMS * TILE * TILE * 4 };
@@ -73,27 +73,82 @@ static bool is_fp32(const plim_cudnn_sizes *s) { return bytes_of(s) == 4; }
 
 static uint64_t weight_sum(const plim_cudnn_sizes *s) { return s->w / bytes_of(s) * 4; }
 
-/* Partial sums of the gradient of a weight in fp32: each multiprocessor has a tile of it, over
- * a part of the pixels.  Small images are not worth it. */
+/* Partial sums of the gradient of a weight, in fp32: of `tiles` tiles, each over as many parts of
+ * the pixels as fill the card, if a part is worth it. */
+static uint64_t split_tiles(const plim_cudnn_sizes *s, uint64_t tiles, uint64_t tile)
+{
+    const uint64_t pixels = s->batch * s->out_pixels;
+    const uint64_t parts = PLIM_MIN(SMS / tiles, pixels / SMALLEST_PART);
+    const bool long_sums = pixels >= 14 * SMALLEST_PART;
+    if (parts > (long_sums ? 1 : 2))
+        return parts * tiles * tile * 4;
+    return parts && long_sums ? FULL_CARD / 2 : 0;
+}
+
+/* More tiles than the card has multiprocessors: six parts of each row of tiles, until it is full. */
+static uint64_t split_many(const plim_cudnn_sizes *s)
+{
+    const uint64_t side = (uint64_t)s->conv->y.dim[s->conv->y.rank - 1];
+    const uint64_t pixels = s->batch * s->out_pixels / side * plim_round_up(side, 8);
+    return PLIM_MIN(6 * plim_ceil_div(pixels, TILE), SMS) * TILE * TILE * 4;
+}
+
+/* In fp32.  Two taps of at most 64 channels are one tile. */
+static uint64_t split_fp32(const plim_cudnn_sizes *s, uint64_t in, uint64_t out)
+{
+    const uint64_t narrow = PLIM_MIN(in, out), broad = PLIM_MAX(in, out);
+    const uint64_t pairs = plim_ceil_div(s->taps, 2) * s->groups;
+    if (broad <= SMALLEST_TILE)
+        return split_tiles(s, s->taps * s->groups, SMALLEST_TILE * SMALLEST_TILE);
+    if (narrow <= SMALLEST_TILE && (in == narrow || s->out_pixels >= 56 * 56)) {
+        const uint64_t high = broad <= TILE ? SMALLEST_TILE : TILE;
+        return split_tiles(s, pairs * plim_ceil_div(broad, high), high * TILE);
+    }
+    const uint64_t side = narrow <= SMALLEST_TILE ? SMALLEST_TILE : TILE;
+    const uint64_t tiles =
+        plim_ceil_div(in, side) * plim_ceil_div(out, side) * s->taps * s->groups;
+    if (tiles > SMS && tiles <= 2 * SMS)
+        return split_many(s);
+    return tiles <= SMS ? split_tiles(s, tiles, side * side) : 0;
+}
+
+/* Tiles up to 128x256; a part has the more pixels, the larger the tile, but the largest. */
+static uint64_t split_16bit(const plim_cudnn_sizes *s, uint64_t in, uint64_t out)
+{
+    const uint64_t wide = in <= SMALLEST_TILE ? SMALLEST_TILE : TILE;
+    const uint64_t high = out <= SMALLEST_TILE                       ? SMALLEST_TILE
+                          : out <= TILE                              ? TILE
+                          : wide == TILE && out <= 3 * SMALLEST_TILE ? 3 * SMALLEST_TILE
+                                                                     : 2 * TILE;
+    const uint64_t tile = wide * high;
+    const uint64_t tiles =
+        plim_ceil_div(in, wide) * plim_ceil_div(out, high) * s->taps * s->groups;
+    const uint64_t part = tile < TILE * TILE       ? 2 * SMALLEST_PART
+                          : tile < 2 * TILE * TILE ? 6 * SMALLEST_PART
+                                                   : 4 * SMALLEST_PART;
+    const uint64_t most = wide == SMALLEST_TILE && high == 2 * TILE ? 6 : 13;
+    if (s->out_pixels < 28 * 28 || tiles > SMS / 4)
+        return 0;
+    return PLIM_MIN(PLIM_MIN(SMS / tiles, most), s->batch * s->out_pixels / part) * tiles *
+           tile * 4;
+}
+
+/* Parts of the whole gradient, of few channels. */
+static uint64_t few_parts(const plim_cudnn_sizes *s)
+{
+    if (!is_fp32(s))
+        return s->taps > 3 * 3 ? 61 : 126;
+    return s->out_pixels >= 56 * 56 ? 120 : 0;
+}
+
 static uint64_t split_sums(const plim_cudnn_sizes *s)
 {
     const uint64_t in = s->in / s->groups, out = s->out / s->groups;
-    const uint64_t wide = in <= SMALLEST_TILE ? SMALLEST_TILE : TILE;
-    const uint64_t high = out <= SMALLEST_TILE             ? SMALLEST_TILE
-                          : !is_fp32(s) && out >= 2 * TILE ? 2 * TILE
-                                                           : TILE;
-    uint64_t tiles = plim_ceil_div(in, wide) * plim_ceil_div(out, high) * s->taps * s->groups;
-    bool large = is_fp32(s) && tiles > SMS && tiles <= 2 * SMS && s->batch > 8;
-    if (s->out_pixels < (is_fp32(s) ? 14 * 14 : 28 * 28) && !large)
-        return 0;
-    if (in <= 32 && s->groups == 1 &&
-        s->taps <= 7 * 7) /* the kernel's taps and the channels are one dimension */
-        return FEW_PARTS * copy_w(s) / bytes_of(s) * 4;
-    if (large)
-        return s->out_pixels < 14 * 14 ? FULL_CARD / 3 * 2 : FULL_CARD;
-    if (tiles > (is_fp32(s) ? SMS : SMS / 4))
-        return 0;
-    return PLIM_MIN(SMS / tiles, is_fp32(s) ? 16 : 13) * tiles * wide * high * 4;
+    if (in <= 32 && s->groups == 1) /* the kernel's taps and the channels are one dimension */
+        return s->taps <= 7 * 7 && s->out_pixels >= 28 * 28
+                   ? few_parts(s) * copy_w(s) / bytes_of(s) * 4
+                   : 0;
+    return is_fp32(s) ? split_fp32(s, in, out) : split_16bit(s, in, out);
 }
 
 /* ---- NCHW -------------------------------------------------------------------------- */
@@ -172,6 +227,17 @@ static uint64_t forward_bytes(const plim_cudnn_sizes *s)
     return copy_x(s) + copy_w(s) + (writes_nchw ? 0 : copy_y(s)) + ROW;
 }
 
+/* The gradient of a 3x3 weight over small images, in fp32.  The limits were seen in networks. */
+static bool is_winograd(const plim_cudnn_sizes *s)
+{
+    const uint64_t weights = plim_sat_mul(s->in, s->out);
+    if (!is_fp32(s) || s->taps != 3 * 3 || is_strided(s) || s->groups > 1 || s->in < 32)
+        return false;
+    if (s->out_pixels <= 8 * 8)
+        return weights <= 256 * 256;
+    return s->out_pixels <= 14 * 14 && weights <= 128 * 128 && s->out <= 2 * s->in;
+}
+
 static uint64_t spatial_bytes(const plim_cudnn_sizes *s)
 {
     const uint64_t copies = copy_x(s) + copy_w(s) + copy_y(s) + ROW;
@@ -179,7 +245,9 @@ static uint64_t spatial_bytes(const plim_cudnn_sizes *s)
         return forward_bytes(s);
     if (is_fp32(s) && s->in <= FEW_CHANNELS && s->taps <= 4 * 4)
         return 0;
-    return copies + (s->conv->pass == PLIM_CUDNN_GRAD_WEIGHT ? split_sums(s) : 0);
+    if (s->conv->pass == PLIM_CUDNN_GRAD_INPUT)
+        return copies;
+    return is_winograd(s) ? plim_cudnn_winograd(s) : copies + split_sums(s);
 }
 
 /* Of fp16 only: PyTorch runs the others itself. */
