@@ -269,6 +269,10 @@ typedef struct plim_vgpu_conv {
  * 0: none, or not a convolution. */
 PLIM_API uint64_t plim_vgpu_conv_workspace(const plim_vgpu *d, const plim_vgpu_conv *conv);
 
+/* The workspace that cuDNN takes for a graph of attention, forward or backward, besides the
+ * tensors of its algorithm, which the caller makes; in bytes, 0 without workspaces. */
+PLIM_API uint64_t plim_vgpu_attention_workspace(const plim_vgpu *d);
+
 /* The kernels of scaled_dot_product_attention. */
 typedef enum plim_vgpu_sdpa {
     PLIM_VGPU_SDPA_MATH = 0,

@@ -133,6 +133,10 @@ typedef struct plim_sdpa_call {
 plim_sdpa plim_sdpa_choice(const plim_world *w, const plim_meta *q, const plim_meta *k,
                            const plim_meta *v, const plim_sdpa_call *call);
 
+/* What a graph of cuDNN's attention takes beside the tensors of its algorithm.
+ * src: tests/golden/gpu, an H100 with cuDNN 9.19: 14 networks, 12 shapes */
+enum { PLIM_CUDNN_GRAPH_BYTES = 256 };
+
 /* What that kernel makes, and nothing is kept for backward: the result, log-sum-exp, and the random
  * state, of two tensors or of none.  Not of the math kernel, which is several ops. */
 void plim_sdpa_kernel(plim_machine *m, plim_sdpa kernel, plim_t q, plim_t k, plim_t v,

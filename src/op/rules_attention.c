@@ -420,10 +420,6 @@ static plim_t sdpa_efficient(plim_machine *m, plim_t q, plim_t k, plim_t v, plim
 
 /* ---- cuDNN ----------------------------------------------------------------------------- */
 
-/* What a graph takes beside the tensors of its algorithm.
- * src: tests/golden/gpu, an H100 with cuDNN 9.19: 14 networks, 12 shapes */
-enum { CUDNN_GRAPH_WORKSPACE = 256 };
-
 /* The random state comes first; log-sum-exp [B, H, S, 1] only if it is needed for backward.
  * src: cudnn/MHA.cpp, transformers/cuda/attention.cu */
 static void cudnn_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, bool keep_lse,
@@ -442,7 +438,7 @@ static void cudnn_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, bool kee
     out[0] = plim_m_empty(m, &y);
     out[1] =
         keep_lse ? plim_m_empty_contig(m, PLIM_F32, 4, (int64_t[]){d.B, d.H, d.Sq, 1}) : 0;
-    plim_m_drop(m, plim_m_scratch(m, CUDNN_GRAPH_WORKSPACE));
+    plim_m_drop(m, plim_m_scratch(m, PLIM_CUDNN_GRAPH_BYTES));
 }
 
 /* Accumulators of dq and row sums, in fp32; if heads share keys, dk and dv of each head. */
@@ -454,7 +450,7 @@ static uint64_t cudnn_backward_workspace(const sdpa_dims *d, plim_dtype t)
     uint64_t bytes = 0, more = 0;
     if (!plim_meta_bytes(&sums, &bytes) || (d->Hk != d->H && !plim_meta_bytes(&each, &more)))
         return 0;
-    return plim_sat_add(plim_sat_add(bytes, more), CUDNN_GRAPH_WORKSPACE);
+    return plim_sat_add(plim_sat_add(bytes, more), PLIM_CUDNN_GRAPH_BYTES);
 }
 
 static void cudnn_backward_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, plim_t dx[3])

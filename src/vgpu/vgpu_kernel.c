@@ -319,6 +319,11 @@ static void compare_attention(plim_vgpu *d, const plim_meta *q, const plim_meta 
     }
 }
 
+uint64_t plim_vgpu_attention_workspace(const plim_vgpu *d)
+{
+    return d->world.lib.workspace ? PLIM_CUDNN_GRAPH_BYTES : 0;
+}
+
 _Static_assert((int)PLIM_VGPU_SDPA_MATH == (int)PLIM_SDPA_MATH &&
                    (int)PLIM_VGPU_SDPA_FLASH == (int)PLIM_SDPA_FLASH &&
                    (int)PLIM_VGPU_SDPA_EFFICIENT == (int)PLIM_SDPA_EFFICIENT &&

@@ -619,6 +619,68 @@ static void test_convolution(void **state)
     drop_descriptor(plan);
 }
 
+/* So does that of attention, whether it is one op or begins with another than its products. */
+static void test_attention(void **state)
+{
+    enum { ENGINE_CONFIG = 3, HEURISTIC, PLAN, POINTWISE = 13, GRAPH = 15, MATMUL = 19 };
+    static const int ops[][2] = {{MATMUL, POINTWISE},
+                                 {POINTWISE, MATMUL},
+                                 {41, POINTWISE},
+                                 {43, POINTWISE},
+                                 {POINTWISE, POINTWISE}};
+    const plim_vgpu_options o = {.vram = TOTAL};
+    plim_vgpu *d = NULL;
+    (void)state;
+    assert_int_equal(plim_vgpu_open(&o, &d, NULL), PLIM_OK);
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        void *two[] = {make_descriptor(ops[i][0]), make_descriptor(ops[i][1])};
+        void *graph = make_descriptor(GRAPH), *found = make_descriptor(HEURISTIC);
+        void *config = make_descriptor(ENGINE_CONFIG), *plan = make_descriptor(PLAN);
+        int64_t n, bytes = -1;
+        assert_int_equal(SET(graph, 801, 15, 2, two), 0);
+        set_descriptor(found, 201, graph);
+        assert_int_equal(GET(found, 202, 15, 1, &config), 0);
+        set_descriptor(plan, 401, config);
+        assert_int_equal(GET(plan, 402, 3, 1, &bytes), 0);
+        assert_int_equal(bytes, i < 4 ? plim_vgpu_attention_workspace(d) : 0);
+        void *all[] = {two[0], two[1], graph, found, config, plan};
+        for (size_t j = 0; j < sizeof all / sizeof all[0]; j++)
+            drop_descriptor(all[j]);
+    }
+    assert_true(plim_vgpu_attention_workspace(d) > 0);
+    plim_vgpu_close(d);
+}
+
+/* Heads that share keys: what is added up lies in the workspace, in its own type; what a softmax
+ * reduces does not. */
+static void test_shared_heads(void **state)
+{
+    enum { ENGINE_CONFIG = 3, HEURISTIC, PLAN, GRAPH = 15, MATMUL = 19, REDUCTION = 22 };
+    static const int64_t each[] = {4, 16, 1024, 128}, sums[] = {4, 8, 1024, 128};
+    static const int64_t rows[] = {4, 16, 1024, 1};
+    void *ops[] = {make_descriptor(MATMUL), make_descriptor(REDUCTION),
+                   make_descriptor(REDUCTION)};
+    void *tensors[] = {make_tensor(each), make_tensor(sums), make_tensor(each),
+                       make_tensor(rows)};
+    void *graph = make_descriptor(GRAPH), *found = make_descriptor(HEURISTIC);
+    void *config = make_descriptor(ENGINE_CONFIG), *plan = make_descriptor(PLAN);
+    int64_t n, bytes = 0;
+    (void)state;
+    for (size_t i = 0; i < 4; i++) {
+        set_descriptor(ops[1 + i / 2], 1610 + (int)(i % 2), tensors[i]);
+        drop_descriptor(tensors[i]);
+    }
+    assert_int_equal(SET(graph, 801, 15, 3, ops), 0);
+    set_descriptor(found, 201, graph);
+    assert_int_equal(GET(found, 202, 15, 1, &config), 0);
+    set_descriptor(plan, 401, config);
+    assert_int_equal(GET(plan, 402, 3, 1, &bytes), 0);
+    assert_int_equal(bytes, 4 * 16 * 1024 * 128 * 4 + 256);
+    void *all[] = {ops[0], ops[1], ops[2], graph, found, config, plan};
+    for (size_t j = 0; j < sizeof all / sizeof all[0]; j++)
+        drop_descriptor(all[j]);
+}
+
 /* An LSTM of 2 layers, 5 -> 7: 4 gates of 7 x (in + 7) and two biases of 4 x 7. */
 static void test_rnn(void **state)
 {
@@ -769,7 +831,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_host),          cmocka_unit_test(test_managed),
         cmocka_unit_test(test_virtual_unmap), cmocka_unit_test(test_threads),
         cmocka_unit_test(test_entry_points),  cmocka_unit_test(test_cudnn),
-        cmocka_unit_test(test_convolution),   cmocka_unit_test(test_rnn),
+        cmocka_unit_test(test_convolution),   cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_shared_heads),  cmocka_unit_test(test_rnn),
         cmocka_unit_test(test_work_is_done),  cmocka_unit_test(test_virtual),
         cmocka_unit_test(test_captures),      cmocka_unit_test(test_places),
     };

@@ -115,6 +115,11 @@ uint64_t plim_stub_convolution(const plim_vgpu_conv *conv)
     return plim_stub_card_get() ? plim_vgpu_conv_workspace(device.rules, &c) : 0;
 }
 
+uint64_t plim_stub_attention(void)
+{
+    return plim_stub_card_get() ? plim_vgpu_attention_workspace(device.rules) : 0;
+}
+
 /* An attribute is the same everywhere, or lies in the card. */
 #define SAME(number, value)                                                                   \
     {                                                                                         \

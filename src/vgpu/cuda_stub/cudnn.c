@@ -1,6 +1,6 @@
 /* cudnn.c -- libcudnn.so: descriptors remember what they are told, and plans are always
- * found.  How much memory one takes cuDNN does not document: of a convolution it is what the
- * rules of a CPU build's kernels say, of others a setting. */
+ * found.  How much memory one takes cuDNN does not document: of convolutions and attention it
+ * is what the rules of a CPU build's kernels say, of others a setting. */
 #include "stub.h"
 
 #include <stdlib.h>
@@ -77,6 +77,10 @@ enum {
     OP_FORWARD = 10,
     OP_GRAD_WEIGHT = 11,
     OP_GRAD_INPUT = 12,
+    OP_MATMUL = 19,
+    OP_REDUCTION = 22,
+    OP_ATTENTION = 41,
+    OP_GRAD_ATTENTION = 43,
     HEURISTIC_GRAPH = 201,
     HEURISTIC_RESULTS = 202,
     CONFIG_ENGINE = 300,
@@ -92,6 +96,8 @@ enum {
     TENSOR_TYPE = 901,
     TENSOR_DIMS = 902,
     TENSOR_STRIDES = 903,
+    REDUCTION_X = 1610,
+    REDUCTION_Y = 1611,
     ENGINE_GRAPH = 1300,
     ENGINE_INDEX = 1301
 };
@@ -246,6 +252,39 @@ static bool read_convolution(const descriptor *op, plim_vgpu_conv *out)
     return false;
 }
 
+/* Of a graph, the i-th op; NULL: it has no more. */
+static const descriptor *find_op(const descriptor *graph, int64_t i)
+{
+    const attribute *ops = graph ? find_attribute(graph, GRAPH_OPS) : NULL;
+    return ops && ops->type == TYPE_DESCRIPTOR && i < ops->n ? descriptor_at(ops, i) : NULL;
+}
+
+/* One op, or the products and all that is between them. */
+static bool is_attention(const descriptor *graph)
+{
+    const descriptor *op;
+    for (int64_t i = 0; (op = find_op(graph, i)); i++)
+        if (op->type == OP_MATMUL || op->type == OP_ATTENTION || op->type == OP_GRAD_ATTENTION)
+            return true;
+    return false;
+}
+
+/* Where heads share keys, the gradients of each head are there before they are added up. */
+static uint64_t attention_workspace(const descriptor *graph)
+{
+    uint64_t bytes = plim_stub_attention();
+    const descriptor *op;
+    for (int64_t i = 0; bytes && (op = find_op(graph, i)); i++) {
+        plim_vgpu_tensor x, y;
+        if (op->type == OP_REDUCTION && read_tensor(find_descriptor(op, REDUCTION_X), &x) &&
+            read_tensor(find_descriptor(op, REDUCTION_Y), &y) && x.rank == 4 && y.rank == 4 &&
+            x.dim[1] != y.dim[1])
+            bytes += (uint64_t)x.dim[0] * (uint64_t)x.dim[1] * (uint64_t)x.dim[2] *
+                     (uint64_t)x.dim[3] * (x.dtype == PLIM_F32 ? 4 : 2);
+    }
+    return bytes;
+}
+
 /* A plan's configuration is a heuristic's, which has its graph, or of an engine of one. */
 static size_t plan_workspace(const descriptor *plan)
 {
@@ -254,10 +293,13 @@ static size_t plan_workspace(const descriptor *plan)
     plim_vgpu_conv conv = {.pass = PLIM_VGPU_CONV_FORWARD};
     if (!graph)
         graph = find_descriptor(find_descriptor(config, CONFIG_ENGINE), ENGINE_GRAPH);
-    if (getenv("PLIMSOLL_STUB_CUDNN_WORKSPACE") ||
-        !read_convolution(find_descriptor(graph, GRAPH_OPS), &conv))
+    if (getenv("PLIMSOLL_STUB_CUDNN_WORKSPACE"))
         return workspace_bytes();
-    return (size_t)plim_stub_convolution(&conv);
+    if (is_attention(graph))
+        return (size_t)attention_workspace(graph);
+    return read_convolution(find_descriptor(graph, GRAPH_OPS), &conv)
+               ? (size_t)plim_stub_convolution(&conv)
+               : 0;
 }
 
 /* What nobody set and is asked for: each heuristic finds one engine, the first of

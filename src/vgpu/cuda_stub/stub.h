@@ -52,6 +52,7 @@ PLIM_STUB_API int plim_stub_occupancy(const plim_stub_card *c, int threads, size
 /* What cuDNN takes for one pass of a convolution, but for its flags, which are asked for;
  * without anybody to ask they are PyTorch's defaults. */
 PLIM_STUB_API uint64_t plim_stub_convolution(const plim_vgpu_conv *conv);
+PLIM_STUB_API uint64_t plim_stub_attention(void); /* the same of a graph of attention */
 enum { PLIM_STUB_BENCHMARK = 1, PLIM_STUB_NO_TF32 = 2 };
 PLIM_STUB_API void plim_stub_on_convolution(unsigned (*flags)(void));
 
