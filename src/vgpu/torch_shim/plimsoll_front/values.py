@@ -55,6 +55,10 @@ GUESSES = {  # op: its first result that it is for, and the guess
     "max": (1, place), "min": (1, place), "topk": (1, place), "sort": (1, place)}
 
 
+def plain(t):
+    return type(t) in (torch.Tensor, torch.nn.Parameter)
+
+
 def small(t):
     return t.untyped_storage().nbytes() <= (LIMIT_FLOAT if t.dtype.is_floating_point else LIMIT)
 
@@ -138,6 +142,8 @@ class Values(TorchDispatchMode):
         self.masks = False  # were used as indices
         self.patience, self.line = 0, None
         self.threads, self.readers = Threads(), weakref.WeakSet()
+        self.library = torch.library.Library("aten", "IMPL")
+        self.library.impl("linear", self.linear, "AutogradCUDA")
 
     # -- where it looks
 
@@ -163,6 +169,21 @@ class Values(TorchDispatchMode):
         if self.threads.there:
             self.threads.there = False
             self.__exit__(None, None, None)
+
+    def linear(self, *args):
+        """PyTorch's own: the bias of an input that is not contiguous is added in place, but not where there is a mode.
+        src: aten/src/ATen/native/Linear.cpp, isTensorSubclassLike"""
+        func, given = aten.linear.default, list(tensors_in(args))
+        if not self.threads.there or torch._C._len_torch_dispatch_stack() > 1 or not all(map(plain, given)):
+            return func.decompose(*args)
+        self.leave()
+        try:
+            result = func.decompose(*args)
+            with torch.no_grad():
+                self.settle(func, self.op_of(func), args, {}, given, result)
+        finally:
+            self.look()
+        return result
 
     def enter_module(self, module):
         """Where a checkpoint runs one again that has read values, it is to read the same."""
@@ -231,15 +252,18 @@ class Values(TorchDispatchMode):
 
     # -- an op
 
+    def op_of(self, func):
+        return self.ops.get(func) or self.ops.setdefault(func, Op(func))
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        op = self.ops.get(func) or self.ops.setdefault(func, Op(func))
+        op = self.op_of(func)
         if op.view:
             if op.name == "lift_fresh":
                 self.take_upload(args[0])
             return func(*args, **kwargs)
         given = list(tensors_in(args)) + list(tensors_in(kwargs.values()))
-        if any(type(t) not in (torch.Tensor, torch.nn.Parameter) for t in given):
+        if not all(map(plain, given)):
             return func(*args, **kwargs)  # its own ops come here again
         cards = [t for t in given if t.is_cuda]
         if not cards and not str(kwargs.get("device", "")).startswith("cuda"):
