@@ -7,8 +7,12 @@ the simulated one, request by request, so the report is the same as with a CPU b
 and both allocators are compared: they must agree to the byte.
 """
 
+import bisect
+import collections
 import ctypes
 import functools
+import inspect
+import math
 import os
 import re
 import sys
@@ -111,6 +115,7 @@ class Log:
         self.device, self.c, self.lines = device, torch_c, lines
         self.pid, self.rows, self.at, self.before = os.getpid(), [], 0, 0
         self.begun = False  # the card is used
+        self.seen = []  # of private pools, with its place: see Pools
 
     def place(self):
         """How many requests and releases there were."""
@@ -140,6 +145,39 @@ class Log:
 
     def plimsoll_shim_line(self):
         return self.lines.here_now() or b""
+
+
+class Pools:
+    """Which pool each entry of a history is of, where it does not say, as before PyTorch 2.12: what it is in was seen
+    in a snapshot."""
+
+    def __init__(self, seen):
+        """seen: place, and the segments of private pools there: (begin, end, pool); in order."""
+        self.seen, self.segments, self.begins = collections.deque(seen), {}, []
+
+    def look(self, place):
+        while self.seen and self.seen[0][0] <= place:
+            for begin, end, pool in self.seen.popleft()[1]:
+                for at in range(bisect.bisect_left(self.begins, begin), bisect.bisect_left(self.begins, end)):
+                    self.segments[self.begins[at]]["pool_id"] = pool
+
+    def fill(self, trace):
+        place, inside = 0, []
+        for entry in trace:
+            self.look(place)
+            action, address = entry["action"], entry.get("addr")
+            place += action in ("alloc", "free_requested")
+            if action in ("segment_alloc", "segment_map"):
+                bisect.insort(self.begins, address)
+                self.segments[address] = entry
+            elif action == "alloc":
+                inside.append((entry, self.segments[self.begins[bisect.bisect_right(self.begins, address) - 1]]))
+            elif action in ("segment_free", "segment_unmap") and address in self.segments:
+                inside.append((entry, self.segments.pop(address)))
+                self.begins.remove(address)
+        self.look(math.inf)
+        for entry, segment in inside:
+            entry["pool_id"] = segment.get("pool_id", DEFAULT)
 
 
 class Replay:
@@ -242,6 +280,7 @@ class Cuda:
         self.log = Log(self.device, torch._C, self.lines)
         self.begin_later(torch)
         self.follow_allocator(torch._C)
+        self.follow_pools(torch)
         self.follow_values()
         self.story = Story(self)
         self.story.follow(torch)
@@ -291,6 +330,26 @@ class Cuda:
         wrap("_cuda_setMemoryFraction", "fraction", ctypes.c_double)
         wrap("_accelerator_setAllocatorSettings", "config", text)
         wrap("_cuda_cudaCachingAllocator_set_allocator_settings", "config", text)
+
+    def follow_pools(self, torch):
+        """When a graph or a MemPool has all that it asks for, a snapshot says which segments it has."""
+        quick = {"include_traces": False} if "include_traces" in inspect.signature(
+            torch.cuda.memory_snapshot).parameters else {}
+
+        def look_after(f):
+            @functools.wraps(f)
+            def run(*args, **kwargs):
+                result = f(*args, **kwargs)
+                self.log.seen.append((self.log.place(), [
+                    (s["address"], s["address"] + s["total_size"], tuple(s["segment_pool_id"]))
+                    for s in torch.cuda.memory_snapshot(**quick) if tuple(s["segment_pool_id"]) != DEFAULT]))
+                return result
+            return run
+        torch.cuda.CUDAGraph.capture_end = look_after(torch.cuda.CUDAGraph.capture_end)
+        for module in torch._C, torch.cuda.memory:
+            for name in "_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool":
+                if hasattr(module, name):
+                    setattr(module, name, look_after(getattr(module, name)))
 
     def watch_reads(self, stub):
         def read(size):
@@ -364,6 +423,8 @@ class Story(story.Story):
         if log.begun:
             theirs = cuda.torch._C._cuda_memoryStats(0)
             trace = cuda.torch.cuda.memory._snapshot()["device_traces"][0]
+            if trace and "pool_id" not in trace[0]:
+                Pools(log.seen).fill(trace)
         replay.run(trace, log.rows)
         if log.begun:
             self.compare(theirs, replay)
