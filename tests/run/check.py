@@ -1321,8 +1321,8 @@ def measures():
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "card.jsonl"
         with open(path, "w", encoding="utf-8") as f:
-            for spec in [dict(mlp, loss="mse"), *timed]:
-                done = run(GPU_TRUTH / "collect.py", "--quiet", args=("--one", json.dumps(spec)))
+            for spec in [dict(mlp, loss="mse"), *timed, {"context": "LAZY"}]:
+                done = run(GPU_TRUTH / "collect.py", "--quiet", args=("--one", json.dumps(spec), "--traces", folder))
                 line = next((x for x in done.stdout.splitlines() if x.startswith("{")), "{}")
                 m = json.loads(line)
                 check("it ran", m.get("status") == "ok" and m["spec"] == spec, done.stdout + done.stderr)
@@ -1331,8 +1331,19 @@ def measures():
                 f.write(line + "\n")
         done = subprocess.run([sys.executable, str(GPU_TRUTH / "compare.py"), "--program", PROGRAM, str(path)],
                               capture_output=True, text=True)
+        again = subprocess.run([sys.executable, str(GPU_TRUTH / "replay.py"), "--program", PROGRAM, "--traces", folder, "--runs", str(path)],
+                               capture_output=True, text=True)
+        check("its requests replay", again.stdout == "1 runs: 1 with the peak of reserved bytes, 1 with all counters\n",
+              again.stdout + again.stderr)
+        out = os.path.join(folder, "all.jsonl")
+        whole = run(GPU_TRUTH / "collect.py", "--quiet", args=("--suite", "context", "--out", out))
+        lines = [json.loads(line) for line in pathlib.Path(out).read_text().splitlines()]
+        check("a suite, each run a process of its own", [m["status"] for m in lines] == ["ok", "ok"] and
+              [m["spec"] for m in lines] == [{"context": "LAZY"}, {"context": "EAGER"}], whole.stdout + whole.stderr)
     check("no error of the peaks", len(re.findall(r"^\w+: 1 runs, .* all within 0\.00 %$", done.stdout, re.M)) == 3,
           done.stdout + done.stderr)
+    check("what is outside the allocator, by stage", len(re.findall(r"^\| NVIDIA GeForce RTX 4090, \S+ \| LAZY \| [a-z0-9 ]+ \| "
+                                                                    r"\S+ \| \d+\.\d \|$", done.stdout, re.M)) >= 6, done.stdout)
     check("steps next to estimates", len(re.findall(
         r"^\| NVIDIA GeForce RTX 4090, \S+ \| mlp:8,16,4 \| \d \| \S+ \| fp16 \| \d+\.\d\d \| \d\.\d\d \| "
         r"\d\.\d\d-\d\.\d\d \| \S+ % \|$", done.stdout, re.M)) == len(timed), done.stdout)

@@ -1,18 +1,34 @@
 #!/usr/bin/env python3
 """Measures what PyTorch really allocates on a CUDA card, for tests/golden/gpu/compare.py. One JSON line a run.
 
-    python3 tests/golden/gpu/collect.py [--out FILE] [--suite mlp,cnn,sweep,infer,workspace,time] [--minutes 8]
+    python3 tests/golden/gpu/collect.py [--out FILE] [--suite mlp,cnn,...] [--minutes 10] [--traces FOLDER]
 
-Needs a GPU, torch and torchvision. Each run is a process of its own, so its allocator is clean: a fork of this one, which has imported
-PyTorch but no context yet, and takes a second. Runs that FILE has are left out, so the script can be stopped and started again. Default FILE: tests/golden/gpu/CARD-torchVERSION.jsonl. A line has the settings in
-plimsoll's words, versions (of CUDA, cuDNN, the driver), card, the counters requested, allocated, reserved after each phase and their peaks within it, and
-cudaMemGetInfo before and after, from which the context follows. A line of the suite workspace has what cuDNN takes in the three passes
-of each of 200 convolutions, for one kind of numbers, layout and setting of benchmark. A line of the suite time has the milliseconds of
-20 steps, each between two CUDA events, after 5 that are not counted; the inputs are on the card, and nothing waits between steps.
+Needs a GPU and torch; runs of torchvision, transformers and peft are left out where those are missing. Each run is a process of its own, so its
+allocator is clean: a fork of this one, which has imported PyTorch but has no context yet, and takes a second. Runs that FILE has are
+left out, so the script can be stopped and started again. Default FILE: tests/golden/gpu/CARD-torchVERSION.jsonl.
+
+A line has the settings in plimsoll's words, versions (of CUDA, cuDNN, the driver), card, the counters requested, allocated, reserved
+after each phase and their peaks within it; cudaMemGetInfo before and after; and, where NVML says so, what this process held before and
+after, from which what is outside the allocator follows. By suite, it has
+
+    workspace   what cuDNN takes in the three passes of each of 200 convolutions, for one kind of numbers, layout and setting of benchmark
+    time        the milliseconds of 20 steps, each between two CUDA events, after 5 that are not counted; the inputs are on the card, and
+                nothing waits between steps
+    largest     the largest batch that runs three steps within a fraction of the card, each try a process of its own
+    context     what the process holds outside the allocator, stage by stage
+
+--traces writes, for each run of training or inference, what it asked of the allocator: FOLDER/ID.json.gz, a list in order. A number is an
+allocation of so many bytes (the n-th is number n), -n its release; "sBYTES@ADDRESS" is a segment from the driver, "uBYTES@ADDRESS" one
+given back, "oBYTES" a request that failed. `replay.py --traces FOLDER --runs FILE` compares them with the simulated allocator.
 """
 import argparse
+import contextlib
+import ctypes
 import datetime
 import functools
+import gzip
+import importlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -49,13 +65,29 @@ def suites():
     def run(model, batch, optimizer="sgd", **more):
         return dict(model=model, batch=batch, optimizer=optimizer, **more)
 
+    def of_config(config, optimizer="adamw", **more):
+        return dict(config=config, optimizer=optimizer, made="card", **more)
+
+    gpt2 = dict(batch=8, seq=1024, dtype="bf16")
     return {
         "mlp": [run(MLPS[0], 10, loss="mse")] + [run(MLPS[1], 256, o) for o in (
-            "sgd", "sgd,momentum=0.9", "adam", "adamw,impl=fused", "adam,impl=forloop", "rmsprop", "adagrad")],
+            "sgd", "sgd,momentum=0.9", "adam", "adamw,impl=fused", "adam,impl=forloop", "rmsprop", "adagrad", "adafactor")],
         "cnn": [run(m, b, o) for m in CNNS for b, o in ((32, "sgd,momentum=0.9"), (64, "adamw"))],
         "bf16": [run(m, 64, "adamw", dtype="bf16") for m in ("resnet50", "convnext_tiny", "vit_b_16", "swin_t")],
+        "autocast": [run(m, 64, "adamw", autocast="bf16") for m in CNNS],
         "sweep": [run("resnet50", b, "sgd,momentum=0.9") for b in (1, 2, 4, 8, 16, 48, 96, 128, 192)],
         "infer": [run(m, 32, infer=True) for m in CNNS],
+        "config": [of_config("gpt2", batch=4, seq=1024), of_config("gpt2", **gpt2), of_config("gpt2", checkpoint="blocks", **gpt2),
+                   of_config("gpt2", attention="eager", **gpt2), of_config("gpt2", infer=True, **gpt2),
+                   of_config("gpt2", "adamw,impl=fused", batch=8, seq=1024, autocast="bf16"),
+                   of_config("gpt2-medium", batch=4, seq=1024, autocast="fp16"), of_config("distilbert", batch=32, seq=256),
+                   of_config("bert-large", batch=32, seq=256, autocast="bf16"), of_config("vit-base", batch=64, autocast="bf16"),
+                   of_config("clip-base", batch=64, autocast="bf16"), of_config("whisper-small", batch=8, autocast="fp16", input="labels=8,128"),
+                   of_config("qwen3-0.6b", batch=4, seq=1024, dtype="bf16"),
+                   of_config("qwen2.5-1.5b", batch=4, seq=2048, dtype="bf16", checkpoint="blocks"),
+                   of_config("gemma2-2b", batch=2, seq=2048, dtype="bf16", checkpoint="blocks", attention="sdpa"),
+                   of_config("qwen3moe-small", batch=4, seq=512, dtype="bf16"), of_config("gptoss-small", batch=4, seq=512, dtype="bf16"),
+                   of_config("mistral-7b", batch=4, seq=2048, dtype="bf16", checkpoint="blocks", lora="r=16")],
         "time": [run(m, b, o, steps=20, **more)
                  for m, b in ((MLPS[1], 256), ("resnet50", 64), ("mobilenet_v2", 64), ("vit_b_16", 64))
                  for more in ({}, {"autocast": "fp16"}, {"autocast": "bf16"})
@@ -65,30 +97,22 @@ def suites():
            for b in (1, 2, 4, 8, 16, 32, 128, 256)],
         "workspace": [run("convolutions", 0, workspace=p, channels_last=last, benchmark=search)
                       for p in PRECISIONS for last in (False, True) for search in (False, True)],
+        "largest": [dict(model="densenet121", optimizer="adamw", fraction=0.1),
+                    of_config("gpt2", seq=1024, dtype="bf16", fraction=0.2)],
+        "context": [dict(context=loading) for loading in ("LAZY", "EAGER")],
     }
 
 
-# ---- one run -----------------------------------------------------------------------------------------------------------
+# ---- the model of a run, and what a step of it is given ----------------------------------------------------------------
 
 
-def build(spec):
-    """The model, and what makes one sample's input and target."""
+DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
+
+
+def dtype_of(name):
     import torch
-    from torch import nn
 
-    name = spec["model"]
-    if name.startswith("mlp:"):
-        sizes, _, act = name[4:].partition(":")
-        dims = [int(x) for x in sizes.split(",")]
-        layers = []
-        for i, (a, b) in enumerate(zip(dims, dims[1:])):
-            layers += [nn.Linear(a, b)] + ([nn.ReLU()] if act == "relu" and i < len(dims) - 2 else [])
-        return nn.Sequential(*layers), (dims[0],), dims[-1]
-    import torchvision
-
-    more = {"aux_logits": False, "init_weights": False} if name == "googlenet" else {"init_weights": False} if name == "inception_v3" else {}
-    size = 299 if name == "inception_v3" else 224
-    return getattr(torchvision.models, name)(weights=None, **more), (3, size, size), 1000
+    return getattr(torch, DTYPES.get(name, "float32"))
 
 
 def optimizer(spec, params):
@@ -97,36 +121,288 @@ def optimizer(spec, params):
     name, *options = spec["optimizer"].split(",")
     options = dict(o.split("=") for o in options)
     impl = {"foreach": {"foreach": True}, "forloop": {"foreach": False}, "fused": {"fused": True}}.get(options.pop("impl", ""), {})
-    cls = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop", "adagrad": "Adagrad"}[name]
+    cls = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop", "adagrad": "Adagrad", "adafactor": "Adafactor"}[name]
     return getattr(torch.optim, cls)(params, lr=1e-3, **{k: float(v) for k, v in options.items()}, **impl)
 
 
-@functools.cache
-def driver():
-    """Of the first card; None where nvidia-smi does not say."""
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        return subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.decode().split()[0]
-    except (OSError, subprocess.CalledProcessError, IndexError):
-        return None
+def within(spec):
+    """What a forward pass runs within."""
+    import torch
+
+    cast = torch.autocast("cuda", dtype=dtype_of(spec["autocast"])) if "autocast" in spec else contextlib.nullcontext()
+    stack = contextlib.ExitStack()
+    stack.enter_context(torch.no_grad() if spec.get("infer") else contextlib.nullcontext())
+    stack.enter_context(cast)
+    return stack
+
+
+class Network:
+    """An MLP or a network of torchvision: made on the CPU, moved, and given images of noise."""
+
+    def __init__(self, spec):
+        from torch import nn
+
+        self.spec, name, self.side = spec, spec["model"], 224
+        if name.startswith("mlp:"):
+            sizes, _, act = name[4:].partition(":")
+            dims = [int(x) for x in sizes.split(",")]
+            layers = []
+            for i, (a, b) in enumerate(zip(dims, dims[1:])):
+                layers += [nn.Linear(a, b)] + ([nn.ReLU()] if act == "relu" and i < len(dims) - 2 else [])
+            self.model, self.sample, self.classes = nn.Sequential(*layers), (dims[0],), dims[-1]
+        else:
+            self.model, side = self.of_torchvision(name)
+            self.sample, self.classes = (3, side, side), 1000
+        self.dtype = dtype_of(spec.get("dtype"))
+        self.model = self.model.to(self.dtype).cuda()
+        self.criterion = nn.MSELoss() if spec.get("loss") == "mse" else nn.CrossEntropyLoss()
+
+    @staticmethod
+    def of_torchvision(name):
+        import torchvision
+
+        more = {"googlenet": {"aux_logits": False, "init_weights": False}, "inception_v3": {"init_weights": False}}.get(name, {})
+        return getattr(torchvision.models, name)(weights=None, **more), 299 if name == "inception_v3" else 224
+
+    def inputs(self):
+        import torch
+
+        batch = self.spec["batch"]
+        x = torch.randn(batch, *self.sample).to(self.dtype).cuda()
+        if self.spec.get("infer"):
+            return x, None
+        if self.spec.get("loss") == "mse":
+            return x, torch.randn(batch, self.classes).to(self.dtype).cuda()
+        return x, torch.randint(self.classes, (batch,)).cuda()
+
+    def run(self, x, y):
+        """What the model returns, and then the loss."""
+        with within(self.spec):
+            out = self.model(x)
+        yield "forward", out
+        if y is not None:
+            with within(self.spec):
+                loss = self.criterion(out[0], y) + 0.4 * self.criterion(out[1], y) if isinstance(out, tuple) else self.criterion(out, y)
+            yield "loss", loss
+
+
+class Transformer:
+    """A model of transformers with random weights, made on the card, which computes its loss itself."""
+
+    def __init__(self, spec):
+        import torch
+        import transformers
+
+        self.spec = spec
+        config = transformers.AutoConfig.from_pretrained(HERE / "configs" / f"{spec['config']}.json")
+        cls = getattr(transformers, config.architectures[0])
+        how = {"attn_implementation": spec["attention"]} if "attention" in spec else {}
+        with torch.device("cuda"):
+            self.model = cls._from_config(config, dtype=dtype_of(spec.get("dtype")), **how)
+        if "lora" in spec:
+            import peft
+
+            rank = int(spec["lora"].removeprefix("r="))
+            self.model = peft.get_peft_model(self.model, peft.LoraConfig(r=rank, target_modules=["q_proj", "v_proj"]))
+        if spec.get("checkpoint") == "blocks":
+            self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            self.model.enable_input_require_grads() if "lora" in spec else None
+        self.config = config
+
+    def inputs(self):
+        """By the name of the model's main input."""
+        import torch
+
+        batch, config, train = self.spec["batch"], self.config, not self.spec.get("infer")
+        text, vision = (getattr(config, part, config) for part in ("text_config", "vision_config"))
+        x = {}
+        if "input" not in self.spec and hasattr(text, "vocab_size"):
+            x["input_ids"] = torch.randint(text.vocab_size, (batch, self.spec.get("seq", text.max_position_embeddings))).cuda()
+        if hasattr(vision, "image_size"):
+            x["pixel_values"] = torch.randn(batch, 3, vision.image_size, vision.image_size).to(self.model.dtype).cuda()
+        if hasattr(config, "num_mel_bins"):
+            x["input_features"] = torch.randn(batch, config.num_mel_bins, 2 * config.max_source_positions).to(self.model.dtype).cuda()
+        if "input" in self.spec:
+            name, _, shape = self.spec["input"].partition("=")
+            x[name] = torch.randint(text.vocab_size, [int(n) for n in shape.split(",")]).cuda()
+        if train and hasattr(config, "text_config"):
+            x["return_loss"] = True
+        elif train and "labels" not in x:
+            x["labels"] = x["input_ids"] if "input_ids" in x else torch.randint(config.num_labels, (batch,)).cuda()
+        return (x,)
+
+    def run(self, x):
+        infer = self.spec.get("infer")
+        with within(self.spec):
+            out = self.model(**x) if infer else self.model(**x).loss
+        yield "forward" if infer else "forward+loss", out
+
+
+def make(spec):
+    job = (Transformer if "config" in spec else Network)(spec)
+    job.model.train(not spec.get("infer"))
+    return job
+
+
+# ---- what a card says ---------------------------------------------------------------------------------------------------
+
+
+class Process(ctypes.Structure):
+    """nvmlProcessInfo_t. src: NVML's header of CUDA 13.0, nvml.h"""
+    _fields_ = [("pid", ctypes.c_uint), ("bytes", ctypes.c_ulonglong), ("gpu_instance", ctypes.c_uint), ("compute_instance", ctypes.c_uint)]
+
+
+class Nvml:
+    """NVIDIA's management library, as nvidia-smi uses it; where there is none, what it says is None."""
+
+    def __init__(self):
+        try:
+            self.library = ctypes.CDLL("libnvidia-ml.so.1")
+        except OSError:
+            self.library = None
+            return
+        self.library.nvmlInit_v2()
+
+    def driver(self):
+        name = ctypes.create_string_buffer(96)
+        if not self.library or self.library.nvmlSystemGetDriverVersion(name, len(name)):
+            return None
+        return name.value.decode()
+
+    def process_bytes(self):
+        """Of this process on the first card that PyTorch sees."""
+        import torch
+
+        if not self.library:
+            return None
+        card, count, rows = ctypes.c_void_p(), ctypes.c_uint(1024), (Process * 1024)()
+        uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}".encode()
+        if self.library.nvmlDeviceGetHandleByUUID(uuid, ctypes.byref(card)):
+            return None
+        if self.library.nvmlDeviceGetComputeRunningProcesses_v3(card, ctypes.byref(count), rows):
+            return None
+        return next((row.bytes for row in rows[:count.value] if row.pid == os.getpid()), None)
 
 
 def begin(spec):
+    """Makes the context, and the allocator's first segment; what the line of a run begins with."""
     import torch
 
+    torch.zeros(1, device="cuda")
+    nvml = Nvml()
     free, total = torch.cuda.mem_get_info()
-    return dict(spec=spec, date=str(datetime.date.today()), torch=torch.__version__, cuda=torch.version.cuda,
-                cudnn=torch.backends.cudnn.version(), driver=driver(), card=torch.cuda.get_device_name(0),
+    line = dict(spec=spec, date=str(datetime.date.today()), torch=torch.__version__, cuda=torch.version.cuda,
+                cudnn=torch.backends.cudnn.version(), driver=nvml.driver(), card=torch.cuda.get_device_name(0),
                 capability=list(torch.cuda.get_device_capability(0)), total=total, free_before=free)
+    held = nvml.process_bytes()
+    return line if held is None else dict(line, process_start=held)
 
 
 def end(line):
-    """What is left at the end; what is neither left nor reserved is the context."""
+    """What is left at the end; what is neither left nor reserved is outside the allocator."""
     import torch
 
     line["free_after"] = torch.cuda.mem_get_info()[0]
     line["reserved_after"] = torch.cuda.memory_reserved()
+    held = Nvml().process_bytes()
+    if held is not None:
+        line["process_end"], line["reserved_end"] = held, line["reserved_after"]
     print(json.dumps(line))
+
+
+# ---- one run -----------------------------------------------------------------------------------------------------------
+
+
+KINDS = ("requested", "allocated", "reserved")
+
+
+def set_up(spec):
+    import torch
+
+    torch.backends.cudnn.allow_tf32 = spec.get("cudnn-tf32") != "off"
+    torch.backends.cudnn.benchmark = spec.get("benchmark", False)
+    if "fraction" in spec:
+        torch.cuda.set_per_process_memory_fraction(spec["fraction"])
+
+
+def memory(spec, traces=None):
+    """Three steps, or three passes of inference."""
+    import torch
+
+    line = dict(begin(spec), phases=[])
+    history, step = History() if traces else None, 0
+
+    def phase(name):
+        torch.cuda.synchronize()
+        s = torch.cuda.memory_stats()
+        row = dict(step=step, phase=name)
+        for k in KINDS:
+            row[k], row["peak_" + k] = s[f"{k}_bytes.all.current"], s[f"{k}_bytes.all.peak"]
+        line["phases"].append(row)
+        torch.cuda.reset_peak_memory_stats()
+
+    torch.cuda.reset_peak_memory_stats()
+    try:
+        set_up(spec)
+        job, kept = make(spec), {}
+        opt = None if spec.get("infer") else optimizer(spec, job.model.parameters())
+        phase("load")
+        for step in range(3):
+            x = job.inputs()
+            phase("inputs")
+            if opt:
+                opt.zero_grad()
+            for name, kept[name] in job.run(*x):
+                phase(name)
+            if opt:
+                kept[name].backward()
+                phase("backward")
+                opt.step()
+                phase("optimizer")
+        line["status"] = "ok"
+    except torch.cuda.OutOfMemoryError as e:
+        line["status"], line["error"] = "oom", str(e)
+    s = torch.cuda.memory_stats()
+    for k in KINDS:
+        line["peak_" + k] = max([s[f"{k}_bytes.all.peak"]] + [row["peak_" + k] for row in line["phases"]])
+    line.update(segments=s["segment.all.current"], retries=s["num_alloc_retries"])
+    if history:
+        line["id"] = id_of(spec)
+        history.write(pathlib.Path(traces) / f"{line['id']}.json.gz")
+    end(line)
+
+
+class History:
+    """What the allocator was asked for since."""
+
+    def __init__(self):
+        import torch
+
+        self.events = lambda: torch.cuda.memory._snapshot()["device_traces"][0]
+        torch.cuda.memory._record_memory_history(context=None, max_entries=sys.maxsize)
+        self.before = len(self.events())
+
+    def write(self, path):
+        numbers, count, out = {}, 0, []
+        for event in self.events()[self.before:]:
+            what, size, address = event["action"], event["size"], event.get("addr", 0)
+            if what == "alloc":
+                count += 1
+                numbers[address] = count
+                out.append(size)
+            elif what == "free_completed" and address in numbers:
+                out.append(-numbers.pop(address))
+            elif what in ("segment_alloc", "segment_map", "segment_free", "segment_unmap"):
+                out.append(f"{'s' if what in ('segment_alloc', 'segment_map') else 'u'}{size}@{address:x}")
+            elif what == "oom":
+                out.append(f"o{size}")
+        path.write_bytes(gzip.compress(json.dumps(out).encode(), mtime=0))
+
+
+def id_of(spec):
+    """For a name of a file: the settings in their order."""
+    words = (value if isinstance(value, str) else f"{key}-{value}" for key, value in spec.items())
+    return re.sub(r"[^a-z0-9.]+", "-", "-".join(words).lower())
 
 
 def took(run):
@@ -181,32 +457,19 @@ def workspaces(spec):
 
 def times(spec):
     """The milliseconds of spec["steps"] steps. What is timed is between two events, and the program never waits."""
-    import contextlib
-
     import torch
-    from torch import nn
 
     line = begin(spec)
     try:
-        model, size, classes = build(spec)
-        train, batch = not spec.get("infer"), spec["batch"]
-        model = model.cuda().train(train)
-        opt = optimizer(spec, model.parameters())
-        criterion = nn.CrossEntropyLoss()
-        x, y = torch.randn(batch, *size).cuda(), torch.randint(classes, (batch,)).cuda()
-        half = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(spec.get("autocast"))
+        job = make(spec)
+        opt, x = optimizer(spec, job.model.parameters()), job.inputs()
 
         def step():
-            cast = torch.autocast("cuda", dtype=half) if half else contextlib.nullcontext()
-            if not train:
-                with torch.no_grad(), cast:
-                    return model(x)
             opt.zero_grad()
-            with cast:
-                loss = criterion(model(x), y)
-            loss.backward()
-            opt.step()
-            return loss
+            *_, (_, last) = job.run(*x)
+            if not spec.get("infer"):
+                last.backward()
+                opt.step()
 
         for _ in range(5):
             step()
@@ -224,61 +487,46 @@ def times(spec):
     end(line)
 
 
-def one(spec):
+def context(spec):
+    """What the process holds besides what is reserved, after each of several first uses."""
     import torch
-    from torch import nn
 
+    os.environ["CUDA_MODULE_LOADING"] = spec["context"]  # the driver reads it when it makes the context
+    line = dict(begin(spec), rows=[])
+    nvml, tensor = Nvml(), functools.partial(torch.randn, device="cuda", requires_grad=True)
+    half, image = tensor(4, 8, 64, 64, dtype=torch.bfloat16), tensor(8, 16, 32, 32)
+    stages = {
+        "tensors": lambda: None,
+        "products": lambda: tensor(512, 512) @ tensor(512, 512),
+        "products in bf16": lambda: half @ half,
+        "products backward": lambda: (tensor(512, 512) @ tensor(512, 512)).sum().backward(),
+        "convolution": lambda: torch.nn.functional.conv2d(image, tensor(16, 16, 3, 3)).sum().backward(),
+        "attention": lambda: torch.nn.functional.scaled_dot_product_attention(half, half, half),
+        "linear algebra": lambda: torch.linalg.svd(tensor(64, 64)),
+        "sort": lambda: torch.sort(torch.randn(100000, device="cuda")),
+    }
+    for name, run in stages.items():
+        try:
+            run()
+        except RuntimeError as e:  # a library that is not there
+            line.setdefault("errors", {})[name] = str(e)
+            continue
+        torch.cuda.synchronize()
+        reserved = torch.cuda.memory_reserved()
+        held, used = nvml.process_bytes(), line["total"] - torch.cuda.mem_get_info()[0]
+        line["rows"].append([name, None if held is None else held - reserved, used - reserved])
+    line["status"] = "ok"
+    end(line)
+
+
+def one(spec, traces=None):
     if "workspace" in spec:
         return workspaces(spec)
     if "steps" in spec:
         return times(spec)
-    line = dict(begin(spec), phases=[])
-    peaks = dict(requested=0, allocated=0, reserved=0)
-
-    def phase(step, name):
-        torch.cuda.synchronize()
-        s = torch.cuda.memory_stats()
-        row = dict(step=step, phase=name)
-        for k in peaks:
-            row[k] = s.get(f"{k}_bytes.all.current", 0)
-            row["peak_" + k] = s.get(f"{k}_bytes.all.peak", 0)
-            peaks[k] = max(peaks[k], row["peak_" + k])
-        line["phases"].append(row)
-        torch.cuda.reset_peak_memory_stats()
-
-    try:
-        train, dtype = not spec.get("infer"), {"bf16": torch.bfloat16}.get(spec.get("dtype"), torch.float32)
-        model, size, classes = build(spec)
-        model = model.to(dtype).cuda().train(train)
-        phase(0, "load")
-        opt = optimizer(spec, model.parameters()) if train else None
-        mse = spec.get("loss") == "mse"
-        criterion = nn.MSELoss() if mse else nn.CrossEntropyLoss()
-        batch = spec["batch"]
-        for step in range(2):
-            x = torch.randn(batch, *size).to(dtype).cuda()
-            if train:
-                y = (torch.randn(batch, classes).to(dtype) if mse else torch.randint(classes, (batch,))).cuda()
-            phase(step, "inputs")
-            if not train:
-                with torch.no_grad():
-                    out = model(x)
-                phase(step, "forward")
-                continue
-            opt.zero_grad()
-            out = model(x)
-            phase(step, "forward")
-            loss = criterion(out[0], y) + 0.4 * criterion(out[1], y) if isinstance(out, tuple) else criterion(out, y)
-            phase(step, "loss")
-            loss.backward()
-            phase(step, "backward")
-            opt.step()
-            phase(step, "optimizer")
-        line["status"] = "ok"
-    except torch.cuda.OutOfMemoryError as e:
-        line["status"], line["error"] = "oom", str(e)
-    line.update({"peak_" + k: v for k, v in peaks.items()})
-    end(line)
+    if "context" in spec:
+        return context(spec)
+    return memory(spec, traces)
 
 
 # ---- all runs --------------------------------------------------------------------------------------------------------------
@@ -303,10 +551,31 @@ def in_fork(run, *args):
     return text, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def in_process(spec):
+def in_process(spec, traces):
     """The same in a process from the beginning, which is for a parent that has a context already: the pretend GPU's."""
-    run = subprocess.run([sys.executable, __file__, "--one", json.dumps(spec)], stdout=subprocess.PIPE, check=False)
+    command = [sys.executable, __file__, "--one", json.dumps(spec)] + (["--traces", str(traces)] if traces else [])
+    run = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     return run.stdout.decode(), run.returncode
+
+
+def line_of(start, spec, traces=None):
+    """The line of one run, which has a status however the run ended."""
+    text, code = start(spec, traces)
+    lines = [x for x in text.splitlines() if x.startswith("{")]
+    return json.loads(lines[-1]) if lines else dict(spec=spec, status="error", error=f"exit {code}")
+
+
+def largest(start, spec):
+    """Doubles the batch until it does not fit, and halves what is between."""
+    line, fits, fails = {}, 0, None
+    while fails is None or fails - fits > 1:
+        batch = max(2 * fits, 8) if fails is None else (fits + fails) // 2
+        line = line_of(start, dict(spec, batch=batch))
+        if line["status"] not in ("ok", "oom"):
+            return line
+        fits, fails = (batch, fails) if line["status"] == "ok" else (fits, batch)
+    facts = {key: line[key] for key in ("date", "torch", "cuda", "cudnn", "driver", "card", "total")}
+    return dict(facts, spec=spec, status="ok", fraction=spec["fraction"], largest=fits)
 
 
 def default_out():
@@ -317,34 +586,54 @@ def default_out():
     return HERE / f"{card}-torch{torch.__version__.split('+')[0]}.jsonl"
 
 
+def needs(spec):
+    """The packages without which a run is left out."""
+    if "config" in spec:
+        return {"transformers", "peft"} if "lora" in spec else {"transformers"}
+    return set() if spec.get("model", "mlp:").startswith(("mlp:", "convolutions")) else {"torchvision"}
+
+
+def import_once(specs):
+    """Here, not in each fork."""
+    for package in sorted(set().union(*map(needs, specs))):
+        importlib.import_module(package)
+    for spec in specs:
+        if "config" in spec:
+            import transformers
+
+            config = transformers.AutoConfig.from_pretrained(HERE / "configs" / f"{spec['config']}.json")
+            getattr(transformers, config.architectures[0])
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     ap.add_argument("--out", type=pathlib.Path)
-    ap.add_argument("--suite", default="mlp,cnn,bf16,sweep,infer,workspace,time")
-    ap.add_argument("--minutes", type=float, default=8)
+    ap.add_argument("--suite", default=",".join(suites()))
+    ap.add_argument("--minutes", type=float, default=10)
+    ap.add_argument("--traces", type=pathlib.Path)
     ap.add_argument("--one", help=argparse.SUPPRESS)
     args = ap.parse_args()
     if args.one:
-        return one(json.loads(args.one))
+        return one(json.loads(args.one), args.traces)
     import torch
-    import torchvision  # noqa: F401  here, not in each fork
 
     start = in_process if torch.cuda.is_initialized() else functools.partial(in_fork, one)
-    driver()
     out = args.out or default_out()
     done = [json.loads(line)["spec"] for line in out.read_text().splitlines()] if out.exists() else []
     end = time.time() + 60 * args.minutes
-    for spec in [s for name in args.suite.split(",") for s in suites()[name] if s not in done]:
+    if args.traces:
+        args.traces.mkdir(parents=True, exist_ok=True)
+    specs = [s for name in args.suite.split(",") for s in suites()[name]
+             if s not in done and all(map(importlib.util.find_spec, needs(s)))]
+    import_once(specs)
+    for spec in specs:
         if time.time() > end:
             print("out of time: run it again for the rest")
             return 1
-        text, code = start(spec)
-        lines = [x for x in text.splitlines() if x.startswith("{")]
-        line = lines[-1] if lines else json.dumps(dict(spec=spec, status="error", error=f"exit {code}"))
+        r = largest(start, spec) if "fraction" in spec else line_of(start, spec, args.traces)
         with open(out, "a") as f:
-            f.write(line + "\n")
-        r = json.loads(line)
-        print(spec["model"], spec["batch"], spec["optimizer"], r["status"], r.get("peak_allocated"), r.get("peak_reserved"), r.get("ms_median"), flush=True)
+            f.write(json.dumps(r) + "\n")
+        print(id_of(spec), r["status"], r.get("peak_allocated"), r.get("peak_reserved"), r.get("ms_median") or r.get("largest"), flush=True)
     return 0
 
 

@@ -20,6 +20,7 @@ WHOLLY = ("mlp:", "swin_t")  # of those, what is allocated and reserved in train
 WITHIN = {"model": {"requested": 0.2, "allocated": 0.3, "reserved": 1.7}, "config": {"requested": 0.0, "allocated": 0.02, "reserved": 0.05}}
 # Per cent, all runs of built-in models on the card whose convolutions are measured (src/op/cudnn_h100.def), without a search.
 MEASURED = ("NVIDIA H100 80GB HBM3", {"requested": 0.001, "reserved": 0.5})
+OTHERS = {"workspace", "steps", "context"}  # whose runs measure something else than peaks
 LARGEST = 0.97  # of the largest batch that ran: at least that is said to fit, and no more than ran
 DEVICE = 24  # MiB that the usual size of what is outside the allocator may be off, and of all that a process holds
 HELD = {"model": 0.65, "config": 0.94}  # of the runs, at least so many hold what is predicted, within DEVICE
@@ -124,6 +125,15 @@ def print_contexts(program, measured):
               f"{memory['context_low'] / MIB:.0f}-{memory['context_high'] / MIB:.0f} |")
 
 
+def print_stages(measured):
+    """What a process held outside the allocator, after each stage of the suite context."""
+    print("\n| card, torch | CUDA_MODULE_LOADING | after | by NVML, MiB | by cudaMemGetInfo, MiB |\n| --- | --- | --- | ---: | ---: |")
+    for m in measured:
+        for stage, held, used in m["rows"]:
+            print(f"| {m['card']}, {m['torch']} | {m['spec']['context']} | {stage} |",
+                  f"{'unknown' if held is None else f'{held / MIB:.1f}'} | {used / MIB:.1f} |")
+
+
 def read_lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
@@ -131,7 +141,7 @@ def read_lines(path):
 def check(args):
     """What is worse than was promised."""
     ended = [m for path in args.files or sorted(HERE.glob("*.jsonl")) for m in read_lines(path)
-             if m["status"] == "ok" and not {"workspace", "steps"} & set(m["spec"])]
+             if m["status"] == "ok" and not OTHERS & set(m["spec"])]
     runs, searches = [m for m in ended if "largest" not in m], [m for m in ended if "largest" in m]
     bad, errors = [], {(kind, k): [] for kind, limits in WITHIN.items() for k in limits}
     holds = {kind: [] for kind in HELD}
@@ -185,7 +195,7 @@ def main():
     all_of_them = [m for path in args.files or sorted(HERE.glob("*.jsonl")) for m in read_lines(path)]
     ended = [m for m in all_of_them if m["status"] == "ok"]
     for m in ended:
-        if "largest" in m or {"workspace", "steps"} & set(m["spec"]):
+        if "largest" in m or OTHERS & set(m["spec"]):
             continue
         p, cells = predict(args.program, m), []
         for k in errors:
@@ -213,6 +223,7 @@ def main():
     print_workspaces([m for m in ended if "workspace" in m["spec"]], read_lines(args.pretend) if args.pretend else [])
     print_times(args.program, [m for m in ended if "steps" in m["spec"]])
     print_contexts(args.program, ended)
+    print_stages([m for m in ended if "context" in m["spec"]])
     return 0
 
 

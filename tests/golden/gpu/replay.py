@@ -69,10 +69,11 @@ def read_files(paths):
 def read_traces(folder, runs):
     for line in runs.read_text(encoding="utf-8").splitlines():
         run = json.loads(line)
-        path = folder / (run["spec"]["id"] + ".json.gz")
-        if path.exists() and "peaks" in run:
-            facts = dict(run["peaks"], segments=run["segments"])
-            yield run["spec"]["id"], run["torch"], {k: facts[k] for k in KEYS}, json.loads(gzip.decompress(path.read_bytes()))
+        name = run.get("id") or run["spec"].get("id")  # of collect.py, or of what is given
+        path = folder / f"{name}.json.gz"
+        if path.exists() and "segments" in run:
+            facts = dict(run.get("peaks") or {k: run["peak_" + k] for k in KEYS[:3]}, segments=run["segments"])
+            yield name, run["torch"], {k: facts[k] for k in KEYS}, json.loads(gzip.decompress(path.read_bytes()))
 
 
 def write(runs, wanted):
