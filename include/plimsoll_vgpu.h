@@ -454,10 +454,12 @@ typedef enum plim_vgpu_fits {
 
 /* figures: vgpu_tensors vgpu_line vgpu_growth vgpu_verdict vgpu_attempt vgpu_caveat vgpu_report */
 /* clang-format off */
-/* Tensors of a line that are live at the peak, of one category and shape. */
+/* Tensors of a line that are live at the peak, of one category, certainty and shape. */
 typedef struct plim_vgpu_tensors {
     uint32_t count; /* how many they are (tensors) */
     plim_category category; /* "parameter", "gradient", "activation" */
+    /* what determines their sizes: "exact", "estimated", "unknown" */
+    plim_certainty certainty;
     plim_dtype dtype; /* of each; only if shape_known */
     int rank; /* of each; only if shape_known */
     int64_t dim[8];

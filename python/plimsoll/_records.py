@@ -1376,12 +1376,14 @@ class TopReport(Record):
 
 
 class RunTensors(Record):
-    """Tensors of a line that are live at the peak, of one category and shape."""
+    """Tensors of a line that are live at the peak, of one category, certainty and shape."""
 
     count: int
     """how many they are (tensors)"""
     category: str
     """'parameter', 'gradient', 'activation'"""
+    certainty: str
+    """what determines their sizes: 'exact', 'estimated', 'unknown'"""
     dtype: Optional[str]
     """of each; None unless they are tensors of one dtype and shape, else memory of one size"""
     shape: Optional[Tuple[int, ...]]

@@ -90,8 +90,10 @@ static void add_groups(plim_page *p, const plim_vgpu_line *line, uint32_t most)
             continue;
         }
         plim_str shape = shape_text(p, t);
-        plim_code(p, 4, "+ | %" PRIu32 " * Size:" PLIM_STR_FMT " | %s | %s%s%s", t->count,
+        plim_code(p, 4, "+ | %" PRIu32 " * Size:" PLIM_STR_FMT " | %s | %s%s%s%s%s", t->count,
                   PLIM_STR_ARG(shape), plim_page_bytes(p, t->bytes).s, kinds[t->category],
+                  t->certainty == PLIM_EXACT ? "" : ", ",
+                  t->certainty == PLIM_EXACT ? "" : plim_certainty_name(t->certainty),
                   t->shape_known ? " | " : "",
                   t->shape_known ? plim_dtype_name(t->dtype) : "");
     }

@@ -32,6 +32,7 @@ static int compare_group(const void *x, const void *y)
     const live_row *a = x, *b = y;
     int c = compare_u64(a->line, b->line);
     c = c ? c : (int)a->s->category - (int)b->s->category;
+    c = c ? c : (int)a->s->certainty - (int)b->s->certainty;
     c = c ? c : compare_dims(a->s->meta, b->s->meta);
     return c || a->s->meta ? c : compare_u64(a->bytes, b->bytes);
 }
@@ -133,7 +134,9 @@ static live_row *find_live(const plim_vgpu *d, const grouping *g, plim_arena *a,
 static plim_vgpu_tensors group_from(const plim_storage *s)
 {
     const plim_meta *m = s->meta;
-    plim_vgpu_tensors t = {.category = (plim_category)s->category, .shape_known = m != NULL};
+    plim_vgpu_tensors t = {.category = (plim_category)s->category,
+                           .certainty = (plim_certainty)s->certainty,
+                           .shape_known = m != NULL};
     if (m) {
         t.dtype = m->dtype;
         t.rank = m->rank;

@@ -154,6 +154,12 @@ net(x)
 print("peak", torch.cuda.max_memory_allocated() >> 20)  # each by itself: 48
 """
 
+CONVOLUTION = """
+import torch
+net, x = torch.nn.Conv2d(64, 64, 3, padding=1).cuda(), torch.randn(32, 64, 56, 56, device="cuda")
+net(x).sum().backward()
+"""
+
 # What looks at values is not seen: the bias is added in place, and values are known behind it. The attention of an
 # H100 has a workspace.
 LINEAR = """
@@ -306,6 +312,9 @@ def main(program):
         good = done.returncode == 0 and AGREES in done.stdout and "peak 32" in done.stdout and not "UserWarning" in done.stderr
         bad += check("torch.compile", good, done)
         bad += collects(program, folder)
+        done = run(program, "--gpu", "h100", script=script_of(folder, "convolution.py", CONVOLUTION))
+        good = AGREES in done.stdout and re.findall(r"\| (\w+, \w+)$", done.stdout, re.M) == ["Workspace, estimated"]
+        bad += check("cuDNN's workspace is marked", good, done)
         done = run(program, "--gpu", "h100", script=script_of(folder, "linear.py", LINEAR))
         good = done.returncode == 0 and AGREES in done.stdout and "values [[10.0, 10.0], [10.0, 10.0]]\n" in done.stdout
         bad += check("linear layers and attention", good and "took 96\n" in done.stdout and "attention 0\n" in done.stdout, done)

@@ -1352,6 +1352,24 @@ def measures():
           [ours for _, ours in knees] == ["8", "8"], done.stdout)
 
 
+CONVOLUTION = """
+import torch
+net, x = torch.nn.Conv2d(64, 64, 3, padding=1).cuda(), torch.randn(32, 64, 56, 56, device="cuda")
+net(x).sum().backward()
+"""
+
+
+def certainties():
+    """What cuDNN takes is an estimate, and says so; all else is exact."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = script(folder, CONVOLUTION)
+        groups = [t for line in report(run(path, "--json", gpu=("--gpu", "h100")))["lines"] for t in line["tensors"]]
+        shown = run(path, gpu=("--gpu", "h100")).stdout
+    check("a workspace is estimated", {(t["category"] == "workspace", t["certainty"]) for t in groups} ==
+          {(True, "estimated"), (False, "exact")}, groups)
+    check("in text, too", re.findall(r"\| (\w+, \w+) \|", shown) == ["Workspace, estimated"], shown)
+
+
 def in_backward():
     """An optimizer for each parameter, stepped by hooks: the estimate is what the loop does."""
     for cls, kw, name in (("AdamW", {}, "adamw"), ("AdamW", {"foreach": False}, "adamw,impl=forloop"),
@@ -1397,7 +1415,7 @@ if not torch_is_there():
     sys.exit(77)
 for part in sys.argv[2:] or ("shim", "figures", "searches", "examples", "fits", "finders", "tapes", "segments", "trainer", "lines", "modules",
                              "cases", "places", "several", "alone", "machine", "halving", "leaks", "scripts",
-                             "clean", "measures", "factories", "refused", "accepted", "values", "snapshots", "in_backward", "world", "kinds", "ranks", "streams"):
+                             "clean", "measures", "certainties", "factories", "refused", "accepted", "values", "snapshots", "in_backward", "world", "kinds", "ranks", "streams"):
     globals()[part]()
 print(f"{len(problems)} problems")
 sys.exit(len(problems) > 0)

@@ -29,6 +29,7 @@ static struct {
     atomic_uintptr_t handle;
     _Atomic(void (*)(uint64_t)) read;
     _Atomic(unsigned (*)(void)) flags;
+    _Atomic(void (*)(uint64_t)) workspace;
     _Atomic(plim_stub_memory) memory;
     unsigned cards; /* that it knows */
 } device = {.lock = PTHREAD_MUTEX_INITIALIZER,
@@ -118,6 +119,15 @@ uint64_t plim_stub_convolution(const plim_vgpu_conv *conv)
 uint64_t plim_stub_attention(void)
 {
     return plim_stub_card_get() ? plim_vgpu_attention_workspace(device.rules) : 0;
+}
+
+void plim_stub_on_workspace(void (*tell)(uint64_t)) { atomic_store(&device.workspace, tell); }
+
+void plim_stub_tell_workspace(uint64_t bytes)
+{
+    void (*tell)(uint64_t) = atomic_load(&device.workspace);
+    if (tell && bytes)
+        tell(bytes);
 }
 
 /* An attribute is the same everywhere, or lies in the card. */

@@ -316,6 +316,8 @@ static int64_t default_attribute(const descriptor *d, int name, int64_t *value)
     for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++)
         if (answers[i].name == name) {
             *value = name == PLAN_WORKSPACE ? (int64_t)plan_workspace(d) : answers[i].value;
+            if (name == PLAN_WORKSPACE)
+                plim_stub_tell_workspace((uint64_t)*value);
             return 1;
         }
     return 0;

@@ -12,6 +12,7 @@ import collections
 import ctypes
 import functools
 import inspect
+import itertools
 import math
 import os
 import re
@@ -28,6 +29,8 @@ from plimsoll_front.ending import Ending
 STUBS = ("libcuda.so.1", "libcudart.so.{}", "libcublasLt.so.{}", "libcublas.so.{}",
          "libcudnn.so.9", "libnvidia-ml.so.1")
 READ, FLAGS = ctypes.CFUNCTYPE(None, ctypes.c_uint64), ctypes.CFUNCTYPE(ctypes.c_uint)
+TELL = ctypes.CFUNCTYPE(None, ctypes.c_uint64)
+EXACT, ESTIMATED = 0, 1  # PLIM_EXACT and so on
 BENCHMARK, NO_TF32 = 1, 2  # PLIM_STUB_BENCHMARK and so on
 DEFAULT = 0, 0  # the pool that is not private
 
@@ -183,8 +186,9 @@ class Pools:
 class Replay:
     """Tells the simulated allocator what the real one was asked for."""
 
-    def __init__(self, device, lines):
-        self.device, self.lines = device, lines
+    def __init__(self, device, lines, workspaces):
+        """workspaces: what plans of cuDNN said that they take, in bytes."""
+        self.device, self.lines, self.workspaces = device, lines, workspaces
         self.blocks, self.streams, self.line = {}, {(0, DEFAULT): 0}, None
         self.failed = []
 
@@ -202,9 +206,12 @@ class Replay:
         else:
             self.device.call(what, *args)
 
-    def malloc(self, entry):
+    def malloc(self, entry, passing=False):
+        """passing: it is released before the next request; such is a workspace of cuDNN."""
         line = self.lines.of((f["filename"], f["line"]) for f in entry["frames"])
-        tag = Tag(line or self.line, None, None, -1, 0, None, Category.COUNT, 0)  # as the phase suggests
+        known = passing and entry["size"] in self.workspaces
+        tag = Tag(line or self.line, None, None, -1, 0, None,
+                  *((Category.WORKSPACE, ESTIMATED) if known else (Category.COUNT, EXACT)))  # as the phase suggests
         where = entry["stream"], entry.get("pool_id", DEFAULT)  # blocks pass neither between streams nor pools
         if where not in self.streams:
             self.streams[where] = len(self.streams)
@@ -226,11 +233,11 @@ class Replay:
             if where[1] == pool:
                 self.hold(where, False)
 
-    def event(self, entry):
-        """Returns how far it moves the place."""
+    def event(self, entry, after):
+        """Returns how far it moves the place. after: what comes next."""
         action = entry["action"]
         if action == "alloc":
-            block = self.malloc(entry)
+            block = self.malloc(entry, after["action"] == "free_requested" and after["addr"] == entry["addr"])
             if block == Vgpu.NONE:
                 self.failed.append(entry["size"])
             else:
@@ -251,12 +258,12 @@ class Replay:
     def run(self, trace, rows):
         rows = sorted(rows, key=lambda row: row[0])
         told = place = 0
-        for entry in trace:
+        for entry, after in itertools.zip_longest(trace, trace[1:], fillvalue={"action": "end"}):
             if entry["action"] in ("alloc", "oom", "free_requested"):
                 while told < len(rows) and rows[told][0] <= place:
                     self.tell(rows[told])
                     told += 1
-            place += self.event(entry)
+            place += self.event(entry, after)
         for row in rows[told:]:
             self.tell(row)
 
@@ -386,6 +393,9 @@ class Cuda:
             return cudnn.benchmark * BENCHMARK | (not tf32) * NO_TF32
         self.flags = FLAGS(flags)
         stub.plim_stub_on_convolution(self.flags)
+        self.workspaces = set()
+        self.tell_workspace = TELL(self.workspaces.add)  # kept: C holds it
+        stub.plim_stub_on_workspace(self.tell_workspace)
 
     story = None
 
@@ -419,7 +429,7 @@ class Story(story.Story):
 
     def write_report(self):
         cuda, log = self.cuda, self.device
-        trace, replay = [], Replay(cuda.device, cuda.lines)
+        trace, replay = [], Replay(cuda.device, cuda.lines, cuda.workspaces)
         if log.begun:
             theirs = cuda.torch._C._cuda_memoryStats(0)
             trace = cuda.torch.cuda.memory._snapshot()["device_traces"][0]

@@ -53,6 +53,9 @@ PLIM_STUB_API int plim_stub_occupancy(const plim_stub_card *c, int threads, size
  * without anybody to ask they are PyTorch's defaults. */
 PLIM_STUB_API uint64_t plim_stub_convolution(const plim_vgpu_conv *conv);
 PLIM_STUB_API uint64_t plim_stub_attention(void); /* the same of a graph of attention */
+/* Who is told how much memory a plan of cuDNN takes, whenever one says so. */
+PLIM_STUB_API void plim_stub_on_workspace(void (*tell)(uint64_t bytes));
+PLIM_STUB_API void plim_stub_tell_workspace(uint64_t bytes);
 enum { PLIM_STUB_BENCHMARK = 1, PLIM_STUB_NO_TF32 = 2 };
 PLIM_STUB_API void plim_stub_on_convolution(unsigned (*flags)(void));
 

@@ -15,7 +15,7 @@ class Phase:
 class Category:
     c_prefix = "PLIM_CAT_"
     PARAMETER, BUFFER, GRADIENT, OPTIMIZER_STATE, INPUT = range(5)
-    COUNT = 9
+    WORKSPACE, COUNT = 7, 9
 
 
 class End:
