@@ -23,7 +23,7 @@ MEASURED = ("NVIDIA H100 80GB HBM3", {"requested": 0.001, "reserved": 0.5})
 OTHERS = {"workspace", "steps", "context"}  # whose runs measure something else than peaks
 LARGEST = 0.97  # of the largest batch that ran: at least that is said to fit, and no more than ran
 DEVICE = 24  # MiB that the usual size of what is outside the allocator may be off, and of all that a process holds
-HELD = {"model": 0.65, "config": 0.94}  # of the runs, at least so many hold what is predicted, within DEVICE
+HELD = {"model": 0.8, "config": 1.0}  # of the runs, at least so many hold what is predicted, within DEVICE
 
 
 def ask(program, command, m, *more):
