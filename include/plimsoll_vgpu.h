@@ -283,7 +283,7 @@ typedef enum plim_vgpu_sdpa {
 
 typedef struct plim_vgpu_attention_call {
     bool mask, mask_grad, causal, gqa, dropout; /* mask_grad: the mask requires a gradient */
-    bool mask_strided; /* the stride of its last dim is not 1 */
+    bool mask_strided;                          /* the stride of its last dim is not 1 */
     unsigned without; /* bit 1u << plim_vgpu_sdpa: the user has switched that kernel off */
 } plim_vgpu_attention_call;
 
