@@ -21,7 +21,7 @@ static void index_sort(plim_machine *m, uint64_t n, uint64_t most, uint64_t byte
 {
     enum { ONE_BLOCK_OF_32_BITS = 4096 }; /* at least: tests/golden/cuda */
     plim_t range = index_words(m, n, bytes);
-    const uint64_t all = 8 * bytes;
+    const uint64_t all = PLIM_MIN(8 * bytes, 64);
     uint64_t bits = 1;
     while (bits < all && most >> bits)
         bits++;
