@@ -119,6 +119,12 @@ void plim_nn_holds(plim_nn *n, uint32_t id)
         n->st = plim_oom(n->err);
 }
 
+void plim_nn_hold_all(plim_nn *n, const uint32_t *ids, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        plim_nn_holds(n, ids[i]);
+}
+
 void plim_nn_ends(plim_nn *n, uint32_t id)
 {
     const plim_named_arg a[] = {ARG_T("self", id)};

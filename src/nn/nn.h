@@ -56,6 +56,7 @@ void plim_nn_leave(plim_nn *n);
 void plim_nn_called(plim_nn *n, const uint32_t *args, uint32_t count);
 /* This one, too. */
 void plim_nn_holds(plim_nn *n, uint32_t id);
+void plim_nn_hold_all(plim_nn *n, const uint32_t *ids, size_t count);
 /* A variable of a function that is not a module ends here: until now it held this one. */
 void plim_nn_ends(plim_nn *n, uint32_t id);
 /* The open module returns this one, too, and so do `through` callers: a variable of the next one,

@@ -126,8 +126,7 @@ static uint32_t window_attention(plim_nn *n, uint32_t x, uint32_t bias, bool shi
     attn = NN_OP(n, "aten.softmax.int", ARG_T("self", attn), ARG_I("dim", -1));
     attn = plim_nn_dropout_op(n, attn, 0);
     const uint32_t held[] = {bias, qkv[0], q, attn}; /* variables, until it returns */
-    for (size_t i = 0; i < PLIM_COUNT(held); i++)
-        plim_nn_holds(n, held[i]);
+    plim_nn_hold_all(n, held, PLIM_COUNT(held));
     x = plim_nn_binary(n, "aten.matmul.default", attn, qkv[2]);
     x = plim_nn_transpose(n, x, 1, 2);
     x = plim_nn_reshape(n, x, INTS(plim_nn_dim(n, windows, 0), AREA, c));

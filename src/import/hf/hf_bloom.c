@@ -88,8 +88,7 @@ static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x, uint32_t 
     uint32_t k = plim_nn_transpose(n, split_heads(h, c, qkv[1]), -1, -2);
     uint32_t v = split_heads(h, c, qkv[2]);
     const uint32_t held[] = {q, k, v}; /* variables, until it returns */
-    for (size_t i = 0; i < PLIM_COUNT(held); i++)
-        plim_nn_holds(n, held[i]);
+    plim_nn_hold_all(n, held, PLIM_COUNT(held));
     x = NN_OP(n, "aten.bmm.default", ARG_T("self", attention_weights(h, c, q, k, bias, mask)),
               ARG_T("mat2", v));
     x = plim_nn_view(n, x, INTS(h->batch, c->heads, h->seq, dim));

@@ -63,8 +63,7 @@ static void rotate_both(plim_nn *n, const config *c, uint32_t *q, uint32_t *k,
     k_part = apply_rope(n, k_part, table);
     q_part = apply_rope(n, q_part, table);
     const uint32_t held[] = {k_part, k_rest, q_part, q_rest}; /* until it returns */
-    for (size_t i = 0; i < PLIM_COUNT(held); i++)
-        plim_nn_holds(n, held[i]);
+    plim_nn_hold_all(n, held, PLIM_COUNT(held));
     *k = plim_nn_cat(n, (uint32_t[]){k_part, k_rest}, 2, -1);
     *q = plim_nn_cat(n, (uint32_t[]){q_part, q_rest}, 2, -1);
     plim_hf_end_variables(n, was, 2);
@@ -110,8 +109,7 @@ static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x, uint32_t 
     rotate_both(n, c, &q, &k, table);
     plim_hf_update_cache(h, &k, &v, 0);
     const uint32_t held[] = {q, k, v}; /* variables, until it returns */
-    for (size_t i = 0; i < PLIM_COUNT(held); i++)
-        plim_nn_holds(n, held[i]);
+    plim_nn_hold_all(n, held, PLIM_COUNT(held));
     x = plim_nn_contiguous(n, swap_heads(n, eager_attention(n, c, q, k, v, mask)));
     x = plim_nn_view(n, x, INTS(h->batch, h->seq, c->hidden));
     x = plim_nn_linear(n, "out_proj", x, c->hidden, false);

@@ -162,8 +162,7 @@ static uint32_t add_attention(const llama *l, uint32_t x, bool windowed)
     apply_rope(l, windowed, &a);
     plim_hf_update_cache(l->h, &a.k, &a.v, windowed ? l->c->window : 0);
     const uint32_t held[] = {a.q, a.k, a.v}; /* variables, until it returns */
-    for (size_t i = 0; i < PLIM_COUNT(held); i++)
-        plim_nn_holds(n, held[i]);
+    plim_nn_hold_all(n, held, PLIM_COUNT(held));
     x = plim_hf_attend(l->h, a);
     x = plim_nn_reshape(n, x, INTS(l->h->batch, l->h->seq, -1));
     x = plim_nn_linear(n, "o_proj", x, c->hidden, c->attention_bias);

@@ -30,8 +30,7 @@ static uint32_t rotary_attention(plim_hf *h, const config *c, plim_hf_attention 
     plim_hf_rotate_parts(n, &a.q, &a.k, plim_hf_rope_heads(n, rope), own);
     plim_hf_update_cache(h, &a.k, &a.v, 0);
     const uint32_t held[] = {a.q, a.k, a.v}; /* variables, until it returns */
-    for (size_t i = 0; i < PLIM_COUNT(held); i++)
-        plim_nn_holds(n, held[i]);
+    plim_nn_hold_all(n, held, PLIM_COUNT(held));
     return plim_nn_reshape(n, plim_hf_attend(h, a), INTS(h->batch, h->seq, -1));
 }
 
