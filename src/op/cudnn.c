@@ -104,29 +104,39 @@ static plim_cudnn_bytes copied_operands(const cudnn_row *row, const plim_cudnn_s
     return out;
 }
 
-plim_cudnn_bytes plim_cudnn_ruled(const plim_world *world, const plim_cudnn_conv *c)
+static plim_cudnn_bytes by_rules(const cudnn_row *row, const plim_cudnn_sizes *s, bool search)
+{
+    if (row->usual != USUAL_HOPPER)
+        return copied_operands(row, s, search);
+    plim_cudnn_bytes out = plim_cudnn_hopper(s);
+    if (search)
+        out.high = PLIM_MAX(out.high, at_most(s, row->search));
+    return out;
+}
+
+/* The row of the card and the sizes of the convolution; NULL: it needs nothing. */
+static const cudnn_row *look_up(const plim_world *world, const plim_cudnn_conv *c,
+                                plim_cudnn_sizes *s)
 {
     const cudnn_row *row = find_row(world, c->x.dtype);
-    const bool search = world->lib.benchmark;
+    return measure_conv(c, row->tf32 || c->x.dtype != PLIM_F32, s) ? row : NULL;
+}
+
+plim_cudnn_bytes plim_cudnn_ruled(const plim_world *world, const plim_cudnn_conv *c)
+{
     plim_cudnn_sizes s;
-    if (!measure_conv(c, row->tf32 || c->x.dtype != PLIM_F32, &s))
-        return (plim_cudnn_bytes){0};
-    if (row->usual != USUAL_HOPPER)
-        return copied_operands(row, &s, search);
-    plim_cudnn_bytes out = plim_cudnn_hopper(&s);
-    if (search)
-        out.high = PLIM_MAX(out.high, at_most(&s, row->search));
-    return out;
+    const cudnn_row *row = look_up(world, c, &s);
+    return row ? by_rules(row, &s, world->lib.benchmark) : (plim_cudnn_bytes){0};
 }
 
 plim_cudnn_bytes plim_cudnn_workspace(const plim_world *world, const plim_cudnn_conv *c)
 {
-    plim_cudnn_bytes out = plim_cudnn_ruled(world, c);
-    const cudnn_row *row = find_row(world, c->x.dtype);
     plim_cudnn_sizes s;
-    if (row->usual != USUAL_HOPPER ||
-        !measure_conv(c, row->tf32 || c->x.dtype != PLIM_F32, &s) ||
-        !plim_cudnn_measured(&s, &out.usual))
+    const cudnn_row *row = look_up(world, c, &s);
+    if (!row)
+        return (plim_cudnn_bytes){0};
+    plim_cudnn_bytes out = by_rules(row, &s, world->lib.benchmark);
+    if (row->usual != USUAL_HOPPER || !plim_cudnn_measured(&s, &out.usual))
         return out;
     out.high = PLIM_MAX(out.high, out.usual);
     /* of the same cuDNN, and it does not choose by time */
