@@ -13,13 +13,13 @@ const char *plim_work_name(plim_work_class c)
     return (unsigned)c < PLIM_COUNT(names) ? names[c] : "";
 }
 
-/* The class of an op that multiplies nothing. */
 bool plim_work_is_conv(plim_work_class c)
 {
     return c == PLIM_WORK_conv || c == PLIM_WORK_conv_thin || c == PLIM_WORK_conv_1x1 ||
            c == PLIM_WORK_conv_grouped;
 }
 
+/* The class of an op that multiplies nothing. */
 static plim_work_class class_of_family(const char *family)
 {
     static const struct {

@@ -11,8 +11,7 @@ static plim_gpu_use use_of(const plim_libraries *lib)
 
 uint64_t plim__vgpu_capacity(const plim_gpu *gpu, const plim_libraries *lib)
 {
-    uint64_t high = plim_gpu_context_of(gpu, lib->torch, use_of(lib)).high;
-    return gpu->memory_bytes > high ? gpu->memory_bytes - high : 1;
+    return plim_fit_room(gpu, plim_gpu_context_of(gpu, lib->torch, use_of(lib)).high);
 }
 
 plim_gpu_context plim__vgpu_context(const plim_vgpu *d, const plim_gpu *gpu)
