@@ -17,6 +17,8 @@ typedef struct plim_source {
     const char *path; /* to find files next to it (shards, a configuration); NULL: none */
     bool in_memory;   /* the bytes belong to the caller, and there are no files next to them */
     bool part;        /* one of several parts: leave notes about the whole to the caller */
+    bool cut;         /* only the beginning of the file is here, which says what it holds */
+    bool names;       /* of an index whose files are not here, a list of names is enough */
 } plim_source;
 
 /* Settings that the caller chose, on which others depend; 0: not given. */

@@ -31,6 +31,8 @@ typedef struct plim_inventory {
     plim_note_pair *facts; /* metadata of the file: "architecture", "llama" */
     plim_str *notes;       /* sentences about what is not known or does not agree */
     plim_open_dim *dims;
+    bool names_only; /* of the items only the names are known, and of all together: */
+    uint64_t told;   /* bytes; 0: the file does not say */
     uint32_t n_items, n_facts, n_notes, n_dims;
     uint32_t cap_items, cap_facts, cap_notes, cap_dims;
 } plim_inventory;

@@ -3,10 +3,21 @@
 #include "import/hf/hf.h"
 #include "import/hf/hf_names.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
-static const char *const usual[] = {"model.safetensors.index.json", "model.safetensors",
-                                    "pytorch_model.bin.index.json", "pytorch_model.bin"};
+/* What is compared, the first that is there.  Of weights that were not fetched from the hub their index is
+ * here, or the header. */
+static const struct {
+    const char *name, *file; /* as it is called; where it is */
+    bool cut;                /* the file is the beginning of it */
+} usual[] = {
+    {"model.safetensors.index.json", "model.safetensors.index.json", false},
+    {"model.safetensors", "model.safetensors", false},
+    {"model.safetensors", "model.safetensors.header", true},
+    {"pytorch_model.bin.index.json", "pytorch_model.bin.index.json", false},
+    {"pytorch_model.bin", "pytorch_model.bin", false},
+};
 
 /* How many of a kind there are, and the first one. */
 typedef struct tally {
@@ -131,6 +142,8 @@ static bool may_lack(const plim_item *it)
 /* Buffers that old versions stored and new ones compute may differ. */
 static void check_whole(comparison *c, const plim_item *it, const plim_item *w)
 {
+    if (c->w->names_only)
+        return;
     if (it->kind != PLIM_ITEM_PARAMETER && plim_hf_ignores(&c->names, it->name))
         return;
     if (!same_shape(it, w))
@@ -163,6 +176,8 @@ static bool check_parts(comparison *c, const plim_item *it, const part *p, uint3
         if (!count_gap(c, p, next, p[i].at))
             return false;
         next = p[i].at + 1;
+        if (c->w->names_only)
+            continue;
         if (!same_part_shape(it, w, p->place.parts))
             count_name(&c->shape, w->name);
         else if (!plim_str_eq(it->type, w->type))
@@ -202,6 +217,32 @@ static plim_status note_tally(plim_inventory *v, const tally *t, const char *wha
                                what, file, t->n, PLIM_STR_ARG(t->first));
 }
 
+/* Bytes that the model has for what is stored. */
+static uint64_t stored_bytes(const comparison *c)
+{
+    uint64_t bytes = 0;
+    const part *p = c->parts, *end = c->parts + c->n_parts;
+    for (uint32_t i = 0; i < c->v->n_items; i++) {
+        bool stored = c->whole[i] != PLIM_NONE;
+        for (; p < end && p->item == i; p++)
+            stored = true;
+        bytes = plim_sat_add(bytes, stored ? c->v->items[i].bytes : 0);
+    }
+    return bytes;
+}
+
+/* An index alone: where the names agree, so should the bytes of all together. */
+static plim_status note_told(const comparison *c, const char *file, plim_err *err)
+{
+    if (!c->w->names_only || !c->w->told || c->missing.n || c->more.n ||
+        stored_bytes(c) == c->w->told)
+        return PLIM_OK;
+    return plim_inventory_note(c->v, err,
+                               "'%s' says %" PRIu64 " bytes, the model has %" PRIu64
+                               " for the same tensors",
+                               file, c->w->told, stored_bytes(c));
+}
+
 static plim_status compare_items(plim_inventory *v, plim_str model_type,
                                  const plim_inventory *w, const char *file, plim_err *err)
 {
@@ -212,7 +253,22 @@ static plim_status compare_items(plim_inventory *v, plim_str model_type,
     PLIM_TRY(note_tally(v, &c.missing, "parameters missing from", file, err));
     PLIM_TRY(note_tally(v, &c.more, "unexpected tensors in", file, err));
     PLIM_TRY(note_tally(v, &c.shape, "parameters with a different shape in", file, err));
-    return note_tally(v, &c.type, "parameters with a different type in", file, err);
+    PLIM_TRY(note_tally(v, &c.type, "parameters with a different type in", file, err));
+    return note_told(&c, file, err);
+}
+
+/* There is neither a model nor its weights. */
+static plim_status note_names(plim_inventory *v, const plim_inventory *w, const char *file,
+                              plim_err *err)
+{
+    char bytes[40] = "";
+    if (w->told)
+        snprintf(bytes, sizeof bytes, " of %" PRIu64 " bytes", w->told);
+    return plim_inventory_note(
+        v, err,
+        "'%s' names %u tensors%s, which are not here; the model that uses "
+        "them is not supported",
+        file, (unsigned)w->n_items, bytes);
 }
 
 /* There is no model: its weights are all that is known. */
@@ -249,8 +305,9 @@ static plim_status read_beside(plim_inventory *v, plim_str model_type, const pli
     if (st)
         return plim_inventory_note(v, err, "'%s' in the same folder cannot be read: %s", name,
                                    why.msg);
-    return v->n_items ? compare_items(v, model_type, &w, name, err)
-                      : adopt_items(v, &w, name, err);
+    return v->n_items     ? compare_items(v, model_type, &w, name, err)
+           : w.names_only ? note_names(v, &w, name, err)
+                          : adopt_items(v, &w, name, err);
 }
 
 plim_status plim_hf_weights(plim_inventory *v, plim_str model_type, const plim_source *s,
@@ -259,12 +316,15 @@ plim_status plim_hf_weights(plim_inventory *v, plim_str model_type, const plim_s
     for (size_t i = 0; i < PLIM_COUNT(usual); i++) {
         plim_err none = PLIM_ERR_INIT;
         plim_source file;
-        plim_status st = plim_source_beside(s, plim_str_of(usual[i]), v->arena, &file, &none);
+        plim_status st =
+            plim_source_beside(s, plim_str_of(usual[i].file), v->arena, &file, &none);
         if (st == PLIM_ENOMEM)
             return plim_oom(err);
         if (st)
             continue;
-        st = read_beside(v, model_type, &file, usual[i], err);
+        file.cut = usual[i].cut;
+        file.names = true;
+        st = read_beside(v, model_type, &file, usual[i].name, err);
         plim_source_close(&file);
         return st;
     }

@@ -254,8 +254,8 @@ static int compare_spans(const void *a, const void *b)
                               : (x->item > y->item) - (x->item < y->item);
 }
 
-/* Checks that the tensors cover the data without gaps or overlaps. */
-static plim_status check_spans(st_file *f, uint64_t data, uint64_t size)
+/* Checks that the tensors cover the data without gaps or overlaps; with `cut` the data is not here. */
+static plim_status check_spans(st_file *f, uint64_t data, uint64_t size, bool cut)
 {
     uint64_t end = 0;
     plim_assert(data <= size);
@@ -270,6 +270,8 @@ static plim_status check_spans(st_file *f, uint64_t data, uint64_t size)
                              PLIM_STR_CUT(f->v->items[s->item].name), s->from, end);
         end = s->to;
     }
+    if (cut)
+        return PLIM_OK;
     if (end > size - data)
         return plim_fail(f->err, PLIM_EFORMAT, size,
                          "the data should be %" PRIu64 " bytes, the file has %" PRIu64
@@ -316,7 +318,7 @@ static plim_status st_list(plim_inventory *v, const plim_source *s, plim_err *er
         st = plim_fail(err, PLIM_EFORMAT, 8 + good,
                        "the header is not valid UTF-8 at byte %" PRIu64, 8 + (uint64_t)good);
     if (!st)
-        st = check_spans(&f, 8 + n, b.n);
+        st = check_spans(&f, 8 + n, b.n, s->cut);
     if (!st)
         st = plim_weights_packed(v, f.first, err);
     if (!st)

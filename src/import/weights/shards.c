@@ -211,11 +211,39 @@ static plim_status check_total(shard_index *f, uint32_t first)
                                      f->total, bytes);
 }
 
+/* Whether the first of the files is not there, which nobody asked to be. */
+static bool is_bare(const shard_index *f)
+{
+    plim_source shard;
+    if (!f->s->names || !f->n_entries)
+        return false;
+    plim_status st = plim_source_beside(f->s, f->entries[0].file, f->v->arena, &shard, NULL);
+    plim_source_close(&shard);
+    return st == PLIM_EIO;
+}
+
+/* What the index alone says. */
+static plim_status list_names(shard_index *f)
+{
+    plim_status st = PLIM_OK;
+    f->v->names_only = true;
+    f->v->told = f->has_total ? f->total : 0;
+    f->v->format = PLIM_STR("index");
+    for (uint32_t i = 0; i < f->n_entries && !st; i++) {
+        const plim_item item = {
+            .name = f->entries[i].name, .type = PLIM_STR(""), .same_as = PLIM_NONE};
+        st = plim_inventory_add(f->v, &item, f->err);
+    }
+    return st;
+}
+
 static plim_status index_list(plim_inventory *v, const plim_source *s, plim_err *err)
 {
     shard_index f = {.v = v, .err = err, .s = s};
     uint32_t first = v->n_items, n_files = 0;
     plim_status st = read_index(&f);
+    if (!st && is_bare(&f))
+        return list_names(&f);
     for (uint32_t i = 0, end; i < f.n_entries && !st; i = end, n_files++) {
         for (end = i + 1; end < f.n_entries; end++)
             if (!plim_str_eq(f.entries[i].file, f.entries[end].file))
