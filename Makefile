@@ -22,6 +22,9 @@ build = tools/build.sh $(1) -j$(JOBS) --target $(2)
 ctest = ctest --test-dir $(1) --output-on-failure -j$(JOBS)
 formatted = $(wildcard include/*.h src/*/*.[ch] src/*/*/*.[ch] src/vgpu/torch_shim/shim/* cli/*.[ch] tests/*/*.[ch] bench/*.[ch])
 
+# What tests and fuzzers ask for must not depend on a network.
+export HF_HUB_OFFLINE = 1
+
 .PHONY: all help deps deps-check demo checks check asan tsan fuzzers fuzz torture bench golden wasm fmt fmt-check \
 	lint install dist dist-check clean
 

@@ -44,6 +44,6 @@ const plim_cmd plim_cmd_compare = {
     .examples = {"plimsoll compare resnet18 mobilenet_v2 --batch 32",
                  "plimsoll compare alexnet vgg16 resnet50 --batch 32 --gpu t4 --csv"},
     .options = PLIM_USE_SETTINGS | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_SVG |
-               PLIM_USE_TEXT | PLIM_USE_SANDBOX,
+               PLIM_USE_TEXT | PLIM_USE_SANDBOX | PLIM_USE_HUB,
     .run = compare_run,
 };

@@ -27,6 +27,6 @@ const plim_cmd plim_cmd_diff = {
     .examples = {"plimsoll diff gpt2 train.log --batch 8 --optimizer adamw --within 2%",
                  "plimsoll diff net.pt2 snapshot.pickle"},
     .options = PLIM_USE_SETTINGS | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT |
-               PLIM_USE_DIFF | PLIM_USE_SANDBOX,
+               PLIM_USE_DIFF | PLIM_USE_SANDBOX | PLIM_USE_HUB,
     .run = diff_run,
 };

@@ -29,6 +29,6 @@ const plim_cmd plim_cmd_info = {
     .examples = {"plimsoll info net.pt2 --depth 1",
                  "plimsoll info model.safetensors --tensors --top 10"},
     .options = PLIM_USE_SETTINGS | PLIM_USE_DEPTH | PLIM_USE_JSON | PLIM_USE_CSV |
-               PLIM_USE_TEXT | PLIM_USE_SANDBOX,
+               PLIM_USE_TEXT | PLIM_USE_SANDBOX | PLIM_USE_HUB,
     .run = info_run,
 };

@@ -42,6 +42,6 @@ const plim_cmd plim_cmd_layers = {
     .examples = {"plimsoll layers resnet50 --depth 1",
                  "plimsoll layers vgg16 --types Conv2d,Linear --sort params --top 5"},
     .options = PLIM_USE_SETTINGS | PLIM_USE_LAYERS | PLIM_USE_JSON | PLIM_USE_CSV |
-               PLIM_USE_TEXT | PLIM_USE_SANDBOX,
+               PLIM_USE_TEXT | PLIM_USE_SANDBOX | PLIM_USE_HUB,
     .run = layers_run,
 };

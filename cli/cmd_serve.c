@@ -24,7 +24,7 @@ const plim_cmd plim_cmd_serve = {
     .examples =
         {"plimsoll serve llama-3.1-8b --gpu rtx4090 --context 16384",
          "plimsoll serve llama-3.1-8b --engine llama.cpp --weights Q4_K_M --gpu rtx3060"},
-    .options =
-        PLIM_USE_SETTINGS | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT | PLIM_USE_SANDBOX,
+    .options = PLIM_USE_SETTINGS | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT |
+               PLIM_USE_SANDBOX | PLIM_USE_HUB,
     .run = serve_run,
 };

@@ -39,9 +39,10 @@ enum { CMDS_COUNT = sizeof cmds / sizeof *cmds };
 
 static const char cmds_notes[] =
     "\n"
-    "MODEL is a built-in name ('plimsoll models'), a folder, or a file, whose format\n"
-    "is detected from its content ('plimsoll formats').  An answer is for one process\n"
-    "that runs eager PyTorch on one card: see docs/when-not-to-trust-it.md.\n"
+    "MODEL is a built-in name ('plimsoll models'), an id of the Hugging Face hub\n"
+    "(org/name), a folder, or a file, whose format is detected from its content\n"
+    "('plimsoll formats').  An answer is for one process that runs eager PyTorch on\n"
+    "one card: see docs/when-not-to-trust-it.md.\n"
     "\n"
     "'plimsoll help COMMAND' shows examples and the options of a command,\n"
     "'plimsoll --version' the version.\n"

@@ -33,6 +33,17 @@ static int main_enclose(const plim_args *a)
     return box.lacks && !strcmp(how, "always") ? main_refuse(box.lacks) : PLIM_EXIT_DONE;
 }
 
+/* Fetches what the command needs and only the hub has, as long as there is a network. */
+static int main_fetch(const plim_args *a)
+{
+    plim_err err = PLIM_ERR_INIT;
+    for (int i = 0; i < a->n_operands + (a->for_model != NULL); i++)
+        if (plim_model_fetch(i < a->n_operands ? a->operands[i] : a->for_model, a->settings,
+                             a->offline, &err))
+            return plim_console_error(&err);
+    return PLIM_EXIT_DONE;
+}
+
 static int main_command(plim_args *a, int argc, char **argv)
 {
     const plim_cmd *cmd = plim_cmd_find(argv[1]);
@@ -45,7 +56,9 @@ static int main_command(plim_args *a, int argc, char **argv)
         plim_cmd_print(&a->console, cmd);
         return PLIM_EXIT_DONE;
     }
-    if (cmd->options & PLIM_USE_SANDBOX)
+    if (cmd->options & PLIM_USE_HUB)
+        code = main_fetch(a);
+    if (!code && cmd->options & PLIM_USE_SANDBOX)
         code = main_enclose(a);
     return code ? code : cmd->run(a);
 }

@@ -323,6 +323,8 @@ OPT("man", NULL, PLIM_USE_MAN, take_bool, offsetof(plim_args, manual), 1,
  "print the manual page, in the language of mdoc; without COMMAND, the list of commands in it")
 OPT("memory-limit", "SIZE", PLIM_USE_SETTINGS | PLIM_USE_TOP, take_memory, 0, 0,
  "memory that plimsoll may take for itself (default: 3/4 of the machine's; to read a file, 128 MiB and 64 times its size)")
+OPT("offline", NULL, PLIM_USE_HUB, take_bool, offsetof(plim_args, offline), 1,
+ "fetch nothing: of models on the Hugging Face hub take only those that this machine has (also HF_HUB_OFFLINE=1)")
 OPT("sandbox", "auto|always|never", PLIM_USE_SANDBOX, take_word, offsetof(plim_args, sandbox), 0,
  "give up access to all but the files that are read: as far as the system can (auto, default), always (or refuse) or never")
 OPT("help", NULL, PLIM_USE_HELP, take_bool, offsetof(plim_args, help), 1,

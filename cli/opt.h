@@ -33,6 +33,7 @@ enum {
     PLIM_USE_FIT = 1 << 18,     /* fit */
     PLIM_USE_SANDBOX =
         1 << 19, /* reads files that it is given, and prints; all else is given up */
+    PLIM_USE_HUB = 1 << 20, /* its operands are models, which may be on a hub */
 };
 
 /* A parsed command line. */
@@ -46,6 +47,7 @@ typedef struct plim_args {
         *routing;                       /* of `run`, as are the next two lines */
     const char *for_model;              /* of `gpus` */
     const char *sandbox;                /* "auto", "always", "never"; NULL: auto */
+    bool offline;                       /* nothing is fetched from a hub */
     const char *output;                 /* of `record` */
     const char *json_form, *prometheus; /* of `top`, as are the next six lines */
     const char *log, *history, *device, *user;

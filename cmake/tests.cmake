@@ -229,6 +229,15 @@ if(TARGET plimsoll)
     set_tests_properties(sandbox.answers PROPERTIES SKIP_RETURN_CODE 77)
 endif()
 
+# ---- models of the hub: a server on the loopback ------------------------------------------------
+
+if(TARGET plimsoll)
+    add_test(NAME hub.server
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/hub/check.py
+                     $<TARGET_FILE:plimsoll>)
+    set_tests_properties(hub.server PROPERTIES SKIP_RETURN_CODE 77)
+endif()
+
 # ---- files with holes, as large as large models: opened, and hardly any of it is resident ----
 
 if(TARGET plimsoll AND NOT sanitize)

@@ -284,10 +284,21 @@ PLIM_API plim_status plim_settings_load(plim_settings *s, const char *path, plim
  * up access to all other files.  `name` is that of a model, as in plim_model_open, or of any
  * file.  `put` receives each path in turn: that of a file, or that of a folder, in which any
  * file may be opened, but not those of its subfolders.  A built-in model has none.  s may be
- * NULL.  Nothing is read but refs/main in the cache of huggingface_hub.  PLIM_EIO: `put`
+ * NULL.  Nothing is read but refs in the caches of models from the hub.  PLIM_EIO: `put`
  * failed. */
 PLIM_API plim_status plim_model_paths(const char *name, const plim_settings *s, plim_put put,
                                       void *ud, plim_err *err);
+/* Fetches what an answer about `name` with these settings needs of the Hugging Face hub: the
+ * configuration of the model, and what is said about its weights, kilobytes, into a cache of
+ * this user, where plim_model_open finds it.  Does nothing if `name` is a file or a built-in model, or a cache
+ * of this machine has it.  `offline`, or HF_HUB_OFFLINE in the environment: asks no hub, and
+ * fails if it would have to.  s may be NULL.  Environment: HF_ENDPOINT, HF_TOKEN and the
+ * others that docs/formats/hub.md lists.  No other function of this library uses the network.  PLIM_EUSAGE: there is no such model.
+ * PLIM_EUNSUPPORTED, PLIM_EFORMAT: it has no configuration, or not one that can be read.
+ * PLIM_EIO: the hub cannot be reached, wants to know who asks, or the cache cannot be written;
+ * or libcurl, which is loaded for it, is not there. */
+PLIM_API plim_status plim_model_fetch(const char *name, const plim_settings *s, bool offline,
+                                      plim_err *err);
 /* Makes long calls with these settings report to `progress`, with `ud` as its argument;
  * NULL: they do not report.  Does nothing if s is NULL. */
 PLIM_API void plim_settings_on_progress(plim_settings *s, plim_progress progress, void *ud);
@@ -356,6 +367,9 @@ typedef struct plim_model_info {
     const char *note;
     int64_t batch; /* in a batch (samples); 0: the model has no batch dimension */
     double top1; /* published top-1 accuracy on ImageNet-1K (percent); 0: not known */
+    /* of a model of the Hugging Face hub that is not built in: its id, its commit, and the
+     * cache that has it; "": it is none */
+    const char *origin;
 } plim_model_info;
 /* clang-format on */
 /* end of figures */

@@ -21,13 +21,14 @@ import re
 import sys
 
 RULES = {"base", "core", "machine", "op"}  # ops, and the machine they run on
-MODELS = RULES | {"optim", "gpu", "torch", "nn", "import", "zoo", "model", "world", "share", "step", "transform", "alloc",
+MODELS = RULES | {"optim", "gpu", "torch", "nn", "import", "zoo", "hub", "model", "world", "share", "step", "transform", "alloc",
                   "settings"}
 
 # room: the rooms whose headers it may include, besides its own
 ROOMS = {
     "base": set(),
     "answers": set(),  # rows only
+    "hub": {"base"},
     "core": {"base"},
     "gpu": {"base", "core"},
     "torch": {"base", "core"},
@@ -37,7 +38,7 @@ ROOMS = {
     "nn": RULES,
     "import": RULES | {"optim", "gpu", "torch", "nn"},
     "zoo": RULES | {"optim", "gpu", "torch", "nn", "import"},
-    "model": RULES | {"optim", "gpu", "torch", "nn", "import", "zoo"},
+    "model": RULES | {"optim", "gpu", "torch", "nn", "import", "zoo", "hub"},
     "world": {"base", "core", "machine", "gpu", "torch"},
     "share": RULES,
     "step": RULES | {"optim", "torch", "share"},

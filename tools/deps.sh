@@ -30,6 +30,16 @@ want_header() # want_header PACKAGE HEADER
 {
     echo "#include <$2>" | ${CC:-cc} -E - >/dev/null 2>&1 || wanted="$wanted $1"
 }
+want_file() # want_file PACKAGE GLOB...: one of the files
+{
+    package=$1
+    shift
+    # shellcheck disable=SC2068 # the globs are meant to expand
+    for file in $@; do
+        [ ! -e "$file" ] || return 0
+    done
+    wanted="$wanted $package"
+}
 need_file() # need_file PACKAGE GLOB
 {
     # shellcheck disable=SC2086 # the glob is meant to expand
@@ -52,6 +62,7 @@ for job in "${@:-build}"; do
         need_header libcmocka-dev cmocka.h
         need pkg-config pkg-config
         need_file locales "/usr/share/i18n/locales/de_DE"
+        want_file libcurl4 "/usr/lib/*/libcurl*.so.4" "/usr/lib*/libcurl*.so.4" # loaded to fetch from a hub
         ;;
     run)
         need g++ "${CXX:-c++}" c++

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 from . import _library, _results
 from ._errors import UsageError
 from ._library import HANDLE, Handle, collect, encoded
-from ._models import Model, open_model
+from ._models import Model, fetch, open_model
 from ._records import Entry, FormatEntry, Gpu, ModelEntry, OpEntry, OptionEntry, QuantizationEntry
 from ._settings import Progress, Setting, Settings, all_settings
 
@@ -29,6 +29,8 @@ def _run(stem: str, command: str, model: Any, args: Sequence[Any], kwargs: Input
          given: Dict[str, Any]) -> Handle:
     """Calls plim_STEM_run with settings that the command takes."""
     opened = open_model(model, args, kwargs, given.get("batch"))
+    if isinstance(given.get("draft"), str):
+        fetch(given["draft"])
     return _settings(command, opened, given).run(stem, opened.pointer, progress)
 
 
@@ -58,9 +60,9 @@ def estimate(model: Any, *example_inputs: Any, batch: Optional[int] = None, opti
              **settings: Any) -> _results.Estimate:
     """Predicts the memory of a training step or, with mode="infer", of an inference.
 
-    `model` is the name of a built-in model, the id of one in the cache of the Hugging Face hub, a
-    path, the bytes of a file, a config of transformers, a Model that is open already, or an
-    nn.Module, which is exported as it is called with the example inputs: its mode (train or eval),
+    `model` is the name of a built-in model, the id of one on the Hugging Face hub, whose
+    configuration is fetched unless this machine has it (docs/formats/hub.md), a path, the bytes of a
+    file, a config of transformers, a Model that is open already, or an nn.Module, which is exported as it is called with the example inputs: its mode (train or eval),
     its checkpoints, their batch and the version of PyTorch are then those of the run, where nothing
     else is given.
     `optimizer` is as in "sgd,momentum=0.9", or an optimizer of torch.optim as it was made; `gpu`
@@ -216,6 +218,8 @@ def diff(a: Any, b: Any, *, batch: Optional[int] = None, optimizer: Any = None, 
                 path = os.path.join(folder, name)
                 side.save(path)
                 return encoded(path), None
+            if isinstance(side, str):
+                fetch(side)
             if isinstance(side, (str, os.PathLike)):
                 return encoded(os.fspath(side)), None
             models.append(open_model(side, batch=batch))

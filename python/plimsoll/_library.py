@@ -69,6 +69,7 @@ PROTOTYPES: Dict[str, Tuple[Any, ...]] = {
     "plim_limit_memory": (None, ctypes.c_uint64),
     "plim_size_parse": (_STATUS, _NAME, ctypes.POINTER(ctypes.c_uint64), _ERR),
     "plim_status_name": (ctypes.c_char_p, _ENUM),
+    "plim_model_fetch": (_STATUS, _NAME, HANDLE, ctypes.c_bool, _ERR),
     "plim_model_open": (_STATUS, _NAME, _OUT, _ERR),
     "plim_model_open_bytes": (_STATUS, _NAME, ctypes.c_char_p, ctypes.c_uint64, _OUT, _ERR),
     "plim_model_free": (None, HANDLE),

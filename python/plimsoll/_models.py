@@ -19,11 +19,12 @@ class Model:
     """
 
     def __init__(self, model: Any, *example_inputs: Any, example_kwargs: Optional[Mapping[str, Any]] = None,
-                 batch: Optional[int] = None, name: Optional[str] = None) -> None:
-        """`model` is the name of a built-in model or of one in the cache of the Hugging Face hub, a path, the bytes
-        of a file, a config of transformers, or an nn.Module, which is exported as it is called with the example
-        inputs, and for this batch if its code does not allow any other.  `name` is the name of what has none in
-        messages and answers."""
+                 batch: Optional[int] = None, name: Optional[str] = None, offline: bool = False) -> None:
+        """`model` is the name of a built-in model, the id of one on the Hugging Face hub ("org/name" or
+        "org/name@revision"), a path, the bytes of a file, a config of transformers, or an nn.Module, which is
+        exported as it is called with the example inputs, and for this batch if its code does not allow any
+        other.  `name` is the name of what has none in messages and answers.  The configuration of a model on
+        the hub is fetched unless this machine has it, or `offline` or HF_HUB_OFFLINE=1 forbids it."""
         self.settings: Dict[str, Any] = {}
         """What the model itself says about its run: the mode of a module, its checkpoints, the batch of its inputs, the
         version of the PyTorch that made it.
@@ -33,6 +34,7 @@ class Model:
             path = os.fsdecode(model)
             model = path if os.path.dirname(path) else os.path.join(os.curdir, path)  # and not a built-in model
         if isinstance(model, str):
+            fetch(model, offline)
             self._handle = Handle("plim_model_open", "plim_model_free", encoded(model))
             return
         if _is_module(model):
@@ -76,6 +78,11 @@ def open_model(model: Any, example_inputs: Sequence[Any] = (), example_kwargs: O
     if isinstance(model, Model):
         return model
     return Model(model, *example_inputs, example_kwargs=example_kwargs, batch=batch)
+
+
+def fetch(model: str, offline: bool = False) -> None:
+    """Has the library fetch the configuration of a model of the hub, unless this machine has it or it is no such model."""
+    _library.call("plim_model_fetch", encoded(model), None, offline)
 
 
 def release(torch: Any) -> str:

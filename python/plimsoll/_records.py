@@ -104,6 +104,9 @@ class ModelInfo(Record):
     note: str
     """what the file leaves out or changes, and a PyTorch version that is simulated as another, in sentences; '':
     nothing; not always there"""
+    origin: str
+    """of a model of the Hugging Face hub that is not built in: its id, its commit, and the cache that has it; '':
+    it is none; not always there"""
 
 
 class StepTime(Record):

@@ -81,6 +81,7 @@ plim_status plim__model_info(plim_arena *a, const plim_graph *g, const plim_mode
                            .format = plim__cstr(a, g->about.format),
                            .producer = plim__cstr(a, g->about.producer),
                            .note = plim__cstr(a, g->about.note),
+                           .origin = plim__cstr(a, g->about.origin),
                            .parameters = c.parameters,
                            .trainable_parameters = c.trainable,
                            .buffers = c.buffers,
@@ -99,7 +100,8 @@ plim_status plim__model_info(plim_arena *a, const plim_graph *g, const plim_mode
         if (g->values[i].kind == PLIM_VALUE_PARAMETER)
             m->dtype = g->values[i].meta.dtype;
     *out = m;
-    return m->name && m->format && m->producer && m->note ? PLIM_OK : plim_oom(err);
+    return m->name && m->format && m->producer && m->note && m->origin ? PLIM_OK
+                                                                       : plim_oom(err);
 }
 
 /* ---- helpers for front ends ---------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* paths.c -- plim_model_paths: the files of an answer, before they are opened. */
 #include "api/api.h"
-#include "model/hub.h"
+#include "model/model.h"
 
 typedef struct telling {
     plim_arena arena;
@@ -27,6 +27,7 @@ static plim_status tell_file(const telling *t, plim_str path)
 
 static plim_status tell_name(telling *t, const char *name)
 {
+    plim_hub_id id;
     plim_hub_place hub;
     plim_str path = plim_arena_str(&t->arena, plim_str_of(name));
     if (!path.p)
@@ -34,9 +35,9 @@ static plim_status tell_name(telling *t, const char *name)
     plim_file_slashes((char *)(uintptr_t)path.p);
     if (plim_file_exists(path.p))
         return tell_file(t, path);
-    if (!plim_hub_is_id(path))
+    if (!plim_hub_parse(path, &id))
         return PLIM_OK;
-    plim_status st = plim_hub_snapshot(&t->arena, path, &hub, t->err);
+    plim_status st = plim_hub_find(&t->arena, &id, &hub, t->err);
     if (!st && hub.ref.p)
         st = tell_path(t, hub.ref);
     return !st && hub.snapshot.p ? tell_path(t, hub.snapshot) : st;

@@ -132,6 +132,8 @@ typedef struct plim_chunk {
 /* What the model is called, where it is from, and what is known of it. */
 typedef struct plim_graph_about {
     plim_str name, format, producer;
+    plim_str
+        origin; /* of a model of the hub: its commit, and which cache it is from; else empty */
     plim_str model_type; /* of a config.json: "llama"; else empty */
     plim_str attention;  /* where there is a choice, the one that was made: "sdpa", "eager" */
     plim_str note; /* what a reader should know about figures from this graph; may be empty */

@@ -5,7 +5,6 @@
 #include "base/json.h"
 #include "base/zip.h"
 #include "import/foreign.h"
-#include "model/hub.h"
 #include "op/op.h"
 #include "zoo/zoo.h"
 
@@ -36,6 +35,25 @@ static const char *const in_folder[] = {
     "saved_model.pb",
 };
 
+/* A folder holds none of them. */
+static plim_status refuse_folder(plim_arena *a, plim_str folder, plim_err *err)
+{
+    plim_str adapter =
+        plim_arena_printf(a, PLIM_STR_FMT "/adapter_config.json", PLIM_STR_ARG(folder));
+    if (!adapter.p)
+        return plim_oom(err);
+    if (plim_file_exists(adapter.p))
+        return plim_fail(
+            err, PLIM_EUNSUPPORTED, 0,
+            "this is an adapter, not a model: name the model that it is for, with "
+            "--peft " PLIM_STR_FMT,
+            PLIM_STR_ARG(adapter));
+    return plim_fail(err, PLIM_EFORMAT, 0,
+                     "the folder '" PLIM_STR_FMT "' holds no config.json and no weights under "
+                     "a usual name: name the file",
+                     PLIM_STR_ARG(folder));
+}
+
 /* The path of the file that stands for a folder. */
 static plim_status find_in_folder(plim_arena *a, plim_str folder, const char **out,
                                   plim_err *err)
@@ -51,10 +69,7 @@ static plim_status find_in_folder(plim_arena *a, plim_str folder, const char **o
         if (plim_file_exists(path.p))
             return PLIM_OK;
     }
-    return plim_fail(err, PLIM_EFORMAT, 0,
-                     "the folder '" PLIM_STR_FMT "' holds no config.json and no weights under "
-                     "a usual name: name the file",
-                     PLIM_STR_ARG(folder));
+    return refuse_folder(a, folder, err);
 }
 
 /* "a/llama-7b/" to "llama-7b" */
@@ -133,22 +148,46 @@ static plim_status check_missing(plim_str text, plim_err *err)
 {
     const char *dot = strrchr(text.p, '.'), *digits = "0123456789";
     bool suffix = dot && (!dot[1] || !strchr(digits, dot[1]));
-    if (plim_hub_is_id(text))
-        return plim_hub_missing(text, err);
+    plim_hub_id id;
+    if (plim_hub_parse(text, &id))
+        return plim_hub_missing(&id, NULL, err);
     return suffix || memchr(text.p, '/', text.n) ? PLIM_OK : plim_zoo_unknown(text, err);
+}
+
+/* Whether the text is of a model that is built in, with the file of that name or without it. */
+static bool is_built_in(plim_str text, bool there)
+{
+    return (!memchr(text.p, '/', text.n) || !there) && plim_zoo_has(text, !there);
+}
+
+plim_status plim_model_fetch_text(plim_arena *a, const char *text, bool offline,
+                                  const plim_hub_watch *watch, plim_err *err)
+{
+    plim_hub_id id;
+    plim_hub_place place;
+    plim_str name = plim_str_of(text);
+    if (plim_file_exists(text) || is_built_in(name, false) || !plim_hub_parse(name, &id))
+        return PLIM_OK;
+    PLIM_TRY(plim_hub_find(a, &id, &place, err));
+    offline |= plim_hub_is_offline();
+    if (place.whole || (offline && place.snapshot.p))
+        return PLIM_OK;
+    return offline ? plim_hub_missing(&id, "offline nothing is fetched", err)
+                   : plim_hub_fetch(&id, watch, err);
 }
 
 plim_status plim_model_find(plim_model *m, plim_arena *a, const char *text, plim_err *err)
 {
     plim_str path = plim_str_of(text);
     plim_hub_place hub = {.ref = {NULL, 0}};
+    plim_hub_id id;
     plim_status st = PLIM_OK;
     m->text = m->name = path;
-    bool there = plim_file_exists(text), named = !memchr(text, '/', path.n) || !there;
-    if (named && plim_zoo_has(path, !there))
+    bool there = plim_file_exists(text);
+    if (is_built_in(path, there))
         return PLIM_OK;
-    if (!there && plim_hub_is_id(path))
-        st = plim_hub_snapshot(a, path, &hub, err);
+    if (!there && plim_hub_parse(path, &id))
+        st = plim_hub_find(a, &id, &hub, err);
     if (!st && !there && !hub.snapshot.p)
         st = check_missing(path, err);
     path = hub.snapshot.p ? hub.snapshot : path;
@@ -160,7 +199,8 @@ plim_status plim_model_find(plim_model *m, plim_arena *a, const char *text, plim
         st = plim_file_open(&m->source.bytes, m->source.path, folder, err);
     if (st)
         return st;
-    m->name = hub.snapshot.p ? last_of(m->text) : name_of(plim_str_of(m->source.path));
+    m->name = hub.snapshot.p ? id.model : name_of(plim_str_of(m->source.path));
+    m->origin = hub.origin;
     return probe_source(m, err);
 }
 
@@ -237,6 +277,8 @@ static plim_status read_graph(const plim_model *m, const plim_binding *bind, pli
         st = verify_nodes(g, err);
     if (!st && !g->about.name.n)
         g->about.name = plim_arena_str(a, m->name);
+    if (!st)
+        g->about.origin = plim_arena_str(a, m->origin);
     return st;
 }
 
@@ -312,6 +354,8 @@ plim_status plim_model_list(const plim_model *m, const plim_binding *bind, plim_
         st = plim_inventory_graph(v, g, err);
     else
         st = list_file(m, v, err);
+    if (!st && m->origin.n)
+        st = plim_inventory_fact(v, err, "hub", PLIM_STR_FMT, PLIM_STR_ARG(m->origin));
     if (!st && !im && g->about.note.n)
         st = plim_inventory_note(v, err, PLIM_STR_FMT, PLIM_STR_ARG(g->about.note));
     if (!st && alone)

@@ -1,9 +1,10 @@
 /* model.h -- what the user calls a model: a built-in name, a file, a folder or the id of a
- * model of the Hugging Face hub that lies in this machine's cache.
+ * model of the Hugging Face hub, which is fetched into a cache of this machine.
  * Opened once, made into a graph for as many sizes as are asked for. */
 #ifndef PLIM_MODEL_H
 #define PLIM_MODEL_H
 
+#include "hub/hub.h"
 #include "import/import.h"
 
 struct plim_model {   /* plim_model of plimsoll.h */
@@ -12,16 +13,21 @@ struct plim_model {   /* plim_model of plimsoll.h */
     plim_str name;    /* built-in: the text; a file: its name without folder and suffix; what
                       stands in a folder under a name that all such folders use: the
                       folder's */
+    plim_str origin;  /* of a model of the hub: its commit, and which cache it is from */
     plim_str shown;   /* name, NUL-terminated, of a handle */
     const plim_importer *importer; /* NULL: built in */
     plim_source source;            /* mapped while the model is open */
 };
 
 /* In this order: a path with a '/' that exists; a name that the zoo has, though a file may
- * be called the same; any other path; an id that the cache has (hub.h).  In a folder the
+ * be called the same; any other path; an id that a cache has (hub.h).  In a folder the
  * file is taken that says most (model.c has the list).  PLIM_EIO and PLIM_EFORMAT
  * name the file, which is closed by plim_model_close then, too.  Paths are in `a`. */
 plim_status plim_model_find(plim_model *m, plim_arena *a, const char *text, plim_err *err);
+/* Fetches what plim_model_find would look for in a cache in vain; `offline`: says so instead, as it does
+ * where the environment forbids the network.  Whatever else the text is is left to plim_model_find. */
+plim_status plim_model_fetch_text(plim_arena *a, const char *text, bool offline,
+                                  const plim_hub_watch *watch, plim_err *err);
 /* The bytes of a file, which is called `name`; both are borrowed. */
 plim_status plim_model_of_bytes(plim_model *m, const char *name, plim_bytes bytes,
                                 plim_err *err);

@@ -1,11 +1,14 @@
 """Every answer is the program's, to the byte."""
 import json
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
 import typing
 import unittest
+import unittest.mock
 
 import plimsoll
 from plimsoll import _ask, _records, _results
@@ -227,7 +230,7 @@ class Import(unittest.TestCase):
 class Records(unittest.TestCase):
     """What the classes declare is what the JSON has."""
 
-    SOMETIMES = {"seq", "seq_max", "note", "packed_weights", "large", "small", "requested_bytes"}  # docs/json.md
+    SOMETIMES = {"seq", "seq_max", "note", "packed_weights", "origin", "large", "small", "requested_bytes"}  # docs/json.md
 
     def compare(self, hint, value, where):
         args = typing.get_args(hint)
@@ -291,6 +294,12 @@ class Records(unittest.TestCase):
         rows.walk(plimsoll.replay(plimsoll.tape("mlp", batch=8), vram="1MiB", torch="2.99").to_dict())
         for path in SNAPSHOTS / "oom-2.13.pickle", TRACES / "cuda.json", TRACES / "cpu.json":
             rows.walk(plimsoll.replay(path).to_dict())
+        with tempfile.TemporaryDirectory() as cache:  # of the hub
+            folder = pathlib.Path(cache, "models--acme--llama/snapshots/main")
+            folder.mkdir(parents=True)
+            shutil.copy(DATA / "llama-tiny/config.json", folder)
+            with unittest.mock.patch.dict(os.environ, {"HF_HUB_CACHE": cache}):
+                rows.walk(plimsoll.estimate("acme/llama").to_dict())
         rows.walk(plimsoll.oom(OOM + " Process 4210 has 6.20 GiB memory in use.").to_dict())
         rows.walk_lists()
         elsewhere = {"run", "record", "top", "history"}  # test_run.py, test_top.py, tests/record, tests/live

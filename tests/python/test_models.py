@@ -1,10 +1,13 @@
 """What may stand for a model."""
+import http.server
 import importlib.util
 import json
 import os
 import pathlib
 import tempfile
+import threading
 import unittest
+import unittest.mock
 
 import plimsoll
 from program import DATA
@@ -76,6 +79,42 @@ class Models(unittest.TestCase):
                 if before is not None:
                     os.environ["HF_HOME"] = before
         self.assertEqual(got.memory, plimsoll.estimate(Config(**LLAMA), seq=64).memory)
+
+    def test_fetched(self):
+        """An id that only the hub has, which is a server on the loopback here."""
+        class Hub(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                body = json.dumps(LLAMA).encode() if self.path == "/some/llama/resolve/main/config.json" else b""
+                self.send_response(200 if body else 404)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.HTTPServer(("127.0.0.1", 0), Hub)
+        threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
+        with tempfile.TemporaryDirectory() as home:
+            env = {"HOME": home, "XDG_CACHE_HOME": "", "HF_HOME": "", "HF_HUB_CACHE": "", "HF_HUB_OFFLINE": "",
+                   "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "no_proxy": "127.0.0.1"}
+            with unittest.mock.patch.dict(os.environ, env):
+                try:
+                    got = plimsoll.estimate("some/llama", seq=64)
+                except plimsoll.FileError as e:
+                    server.shutdown()
+                    self.assertIn("needs libcurl", str(e))
+                    self.skipTest("no libcurl")
+                with self.assertRaisesRegex(plimsoll.UsageError, "no such repository"):
+                    plimsoll.estimate("some/other")
+                server.shutdown()
+                server.server_close()
+                self.assertEqual(plimsoll.Model("some/llama", offline=True).name, "llama")
+                with self.assertRaisesRegex(plimsoll.UsageError, "offline"):
+                    plimsoll.Model("some/third", offline=True)
+                with self.assertRaisesRegex(plimsoll.FileError, "cannot be reached"):
+                    plimsoll.serve("gpt2", draft="some/third", context=64)
+        self.assertEqual(got.memory, plimsoll.estimate(Config(**LLAMA), seq=64).memory)
+        self.assertIn("some/llama@main, fetched from http://127.0.0.1", got.model.origin)
 
     def test_transformers_config(self):
         try:
