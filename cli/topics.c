@@ -14,7 +14,7 @@ static const plim_topic topics[] = {
  "\n"
  "A language model, by its short name or its id on the Hugging Face hub:\n"
  "  plimsoll estimate llama-3.1-8b --dtype bf16 --seq 2048 --lora r=16 --gpu h100\n"
- "Of one that is not built in the config.json is fetched once; --offline forbids it.\n"
+ "Of one that is not built in the config.json is fetched (not with --offline).\n"
  "\n"
  "To serve it instead of training it:\n"
  "  plimsoll serve llama-3.1-8b --gpu rtx4090 --context 16384\n"

@@ -441,6 +441,7 @@ Architecture: {deb}
 Maintainer: {maintainer}
 Installed-Size: {size}
 Depends: libc6 (>= 2.17)
+Recommends: libcurl4 | libcurl3-gnutls
 Suggests: python3, g++, zlib1g-dev
 Section: science
 Priority: optional

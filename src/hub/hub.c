@@ -106,21 +106,25 @@ plim_status plim_hub_missing(const plim_hub_id *id, const char *why, plim_err *e
 /* ---- the environment ---------------------------------------------------------------------- */
 
 /* src: huggingface_hub 0.36, constants.py: ENV_VARS_TRUE_VALUES, of any case */
-bool plim_hub_is_offline(void)
+static bool is_true(const char *value)
 {
-    static const char *const names[] = {"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"};
     static const char *const yes[] = {"1", "on", "yes", "true"};
-    for (size_t i = 0; i < PLIM_COUNT(names); i++) {
-        const char *value = getenv(names[i]);
-        for (size_t k = 0; value && k < PLIM_COUNT(yes); k++) {
-            size_t n = 0;
-            while (yes[k][n] && plim_lower(value[n]) == yes[k][n])
-                n++;
-            if (!yes[k][n] && !value[n])
-                return true;
-        }
+    for (size_t i = 0; i < PLIM_COUNT(yes); i++) {
+        size_t n = 0;
+        while (yes[i][n] && plim_lower(value[n]) == yes[i][n])
+            n++;
+        if (!yes[i][n] && !value[n])
+            return true;
     }
     return false;
+}
+
+bool plim_hub_is_offline(void)
+{
+    const char *set = getenv("HF_HUB_OFFLINE");
+    if (!set || !*set)
+        set = getenv("TRANSFORMERS_OFFLINE");
+    return set && is_true(set);
 }
 
 static const char scheme[] = "https://";
@@ -150,6 +154,7 @@ typedef struct cache_home {
 
 static const cache_home theirs[] = {
     {"HF_HUB_CACHE", "", true},
+    {"HUGGINGFACE_HUB_CACHE", "", true}, /* as it was called */
     {"HF_HOME", "/hub", true},
     {"XDG_CACHE_HOME", "/huggingface/hub", false},
     {"HOME", "/.cache/huggingface/hub", false},
@@ -261,7 +266,7 @@ plim_status plim_hub_find(plim_arena *a, const plim_hub_id *id, plim_hub_place *
     if (out->whole)
         return PLIM_OK;
     PLIM_TRY(find_in(a, plim_hub_own_cache(a), kept.p, id, &own, err));
-    if (own.snapshot.p)
+    if (own.whole || !out->snapshot.p)
         *out = own;
     return PLIM_OK;
 }

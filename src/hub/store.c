@@ -123,8 +123,26 @@ static void remove_files(plim_arena *a, plim_str from, const plim_hub_file *file
 
 /* ---- a snapshot ---------------------------------------------------------------------------- */
 
-/* The files under a name of their own, then all at once under that of the snapshot.  Another process may
- * have been here first, with the same. */
+/* Into a folder that is there: of another process, which had the same files, or one from which some are
+ * gone.  Those that are there stay: a sandbox has allowed the file, not its name. */
+static plim_status move_files(plim_arena *a, plim_str from, plim_str into,
+                              const plim_hub_file *files, uint32_t n, plim_err *err)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        plim_str below = folder_of(files[i].name), folder = join_path(a, into, below),
+                 old = join_path(a, from, files[i].name),
+                 new = join_path(a, into, files[i].name);
+        if (!folder.p || !old.p || !new.p)
+            return plim_oom(err);
+        if (below.n && mkdir(folder.p, 0700) && errno != EEXIST)
+            return no_write("make", folder.p, errno, err);
+        if (!plim_file_exists(new.p) && rename(old.p, new.p))
+            return no_write("write", new.p, errno, err);
+    }
+    return PLIM_OK;
+}
+
+/* The files under a name of their own, then all at once under that of the snapshot. */
 static plim_status write_snapshot(plim_arena *a, plim_str snapshots, plim_str commit,
                                   const plim_hub_file *files, uint32_t n, plim_err *err)
 {
@@ -137,12 +155,31 @@ static plim_status write_snapshot(plim_arena *a, plim_str snapshots, plim_str co
         return no_write("make", made.p, errno, err);
     for (uint32_t i = 0; i < n && !st; i++)
         st = write_file(a, made, &files[i], err);
-    bool there = !st && !rename(made.p, path.p);
-    if (!there && !st && errno != EEXIST && errno != ENOTEMPTY)
-        st = no_write("make", path.p, errno, err);
-    if (!there)
-        remove_files(a, made, files, n);
+    if (!st && !rename(made.p, path.p))
+        return PLIM_OK;
+    if (!st)
+        st = errno == EEXIST || errno == ENOTEMPTY ? move_files(a, made, path, files, n, err)
+                                                   : no_write("make", path.p, errno, err);
+    remove_files(a, made, files, n);
     return st;
+}
+
+static bool has_text(const char *path, plim_str text)
+{
+    plim_bytes b;
+    if (plim_file_open(&b, path, true, NULL))
+        return false;
+    bool same = !b.file && plim_str_eq((plim_str){(const char *)b.p, (size_t)b.n}, text);
+    plim_file_close(&b);
+    return same;
+}
+
+/* Gives the file its name, unless another process was here first with the same. */
+static plim_status name_file(const char *made, const char *path, plim_str text, plim_err *err)
+{
+    if (!link(made, path) || has_text(path, text) || !rename(made, path))
+        return PLIM_OK;
+    return no_write("write", path, errno, err);
 }
 
 /* refs/REVISION, whose text is the commit. */
@@ -160,10 +197,9 @@ static plim_status write_ref(plim_arena *a, plim_str folder, plim_str revision,
         return plim_oom(err);
     PLIM_TRY(make_folders(a, within, own, err));
     plim_status st = finish_file(mkstemp((char *)(uintptr_t)made.p), made.p, commit, err);
-    if (!st && rename(made.p, path.p))
-        st = no_write("write", path.p, errno, err);
-    if (st)
-        unlink(made.p);
+    if (!st)
+        st = name_file(made.p, path.p, commit, err);
+    unlink(made.p);
     return st;
 }
 

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 
 /* ---- libcurl -------------------------------------------------------------------------- */
@@ -300,6 +301,25 @@ static plim_status explain_code(const plim_web *w, int code, plim_err *err)
     return plim_fail(err, PLIM_EIO, 0, "%.*s", SHOWN, why);
 }
 
+/* A server that hangs up must not end the process of the library's host: libcurl and its TLS may raise
+ * SIGPIPE. */
+static int perform_quietly(void *easy)
+{
+    sigset_t pipe, before, pending;
+    int number;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    sigpending(&pending);
+    bool was = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe, &before);
+    int code = curl.easy_perform(easy);
+    sigpending(&pending);
+    if (!was && sigismember(&pending, SIGPIPE) == 1)
+        sigwait(&pipe, &number);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return code;
+}
+
 /* One request, without what it redirects to. */
 static plim_status ask_once(plim_web *w, const char *url, plim_err *err)
 {
@@ -320,7 +340,7 @@ static plim_status ask_once(plim_web *w, const char *url, plim_err *err)
     if (!good)
         return plim_oom(err);
     set_options(w, url, range.p, headers);
-    int code = curl.easy_perform(w->easy);
+    int code = perform_quietly(w->easy);
     curl.slist_free_all(headers);
     curl.easy_getinfo(w->easy, INFO_RESPONSE_CODE, &w->out->status);
     bool enough = w->out->over || (w->ask->head && w->n == w->ask->limit);
