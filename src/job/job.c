@@ -231,7 +231,7 @@ static plim_status take_settings(plim_job *job, plim_err *err)
     while (!st && plim_item_word(&rest, ';', &pair))
         st = take_pair(job->arena, job->settings, pair, err);
     if (st)
-        plim_err_prefix(err, "'%s': ", job->model->source.path);
+        plim_err_prefix(err, "'%s': ", plim_model_subject(job->model));
     return st;
 }
 

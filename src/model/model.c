@@ -35,19 +35,25 @@ static const char *const in_folder[] = {
     "saved_model.pb",
 };
 
-/* A folder holds none of them. */
+/* What a folder is that holds none of them, by what it holds instead. */
+static const struct {
+    const char *file, *is;
+} other_folders[] = {
+    {"adapter_config.json", "an adapter, not a model: name its model, with --peft"},
+    {"model_index.json",
+     "a pipeline of several models: name the folder of one of them, next to"},
+};
+
 static plim_status refuse_folder(plim_arena *a, plim_str folder, plim_err *err)
 {
-    plim_str adapter =
-        plim_arena_printf(a, PLIM_STR_FMT "/adapter_config.json", PLIM_STR_ARG(folder));
-    if (!adapter.p)
-        return plim_oom(err);
-    if (plim_file_exists(adapter.p))
-        return plim_fail(
-            err, PLIM_EUNSUPPORTED, 0,
-            "this is an adapter, not a model: name the model that it is for, with "
-            "--peft " PLIM_STR_FMT,
-            PLIM_STR_ARG(adapter));
+    for (size_t i = 0; i < PLIM_COUNT(other_folders); i++) {
+        plim_str path = plim_arena_printf(a, PLIM_STR_FMT "/%s", PLIM_STR_ARG(folder),
+                                          other_folders[i].file);
+        if (!path.p)
+            return plim_oom(err);
+        if (plim_file_exists(path.p))
+            return plim_fail(err, PLIM_EUNSUPPORTED, 0, "%s %s", other_folders[i].is, path.p);
+    }
     return plim_fail(err, PLIM_EFORMAT, 0,
                      "the folder '" PLIM_STR_FMT "' holds no config.json and no weights under "
                      "a usual name: name the file",
@@ -118,13 +124,13 @@ static plim_status open_failed(const plim_model *m, plim_err *err)
     /* one that broke on its way, most often? then say what is wrong with it */
     if ((plim_zip_is(m->source.bytes) && plim_zip_open(&zip, m->source.bytes, &why)) ||
         is_broken_json(m->source.bytes, &why))
-        return plim_fail(err, why.code, why.at, "'%s': %s", m->source.path, why.msg);
+        return plim_fail(err, why.code, why.at, "'%s': %s", plim_model_subject(m), why.msg);
     const plim_foreign *f = plim_foreign_probe(m->source.bytes);
     if (f)
         return plim_fail(err, PLIM_EUNSUPPORTED, 0, "'%s' is %s, which is not read: %s",
-                         m->source.path, f->what, f->instead);
+                         plim_model_subject(m), f->what, f->instead);
     return plim_fail(err, PLIM_EFORMAT, 0, "'%s' is in no format that plimsoll reads",
-                     m->source.path);
+                     plim_model_subject(m));
 }
 
 /* The bytes of the source are there: who reads them? */
@@ -295,7 +301,7 @@ plim_status plim_model_graph(const plim_model *m, const plim_binding *bind, plim
     plim_budget_begin(&budget, input_of(m));
     plim_status st = plim_budget_end(&budget, read_graph(m, bind, a, g, err), err);
     if (st && err && m->importer)
-        plim_err_prefix(err, "'%s': ", m->source.path);
+        plim_err_prefix(err, "'%s': ", plim_model_subject(m));
     return st;
 }
 
@@ -335,7 +341,7 @@ static plim_status list_file(const plim_model *m, plim_inventory *v, plim_err *e
     plim_budget_begin(&budget, m->source.bytes.n);
     plim_status st = plim_budget_end(&budget, m->importer->list(v, &m->source, err), err);
     if (st && err)
-        plim_err_prefix(err, "'%s': ", m->source.path);
+        plim_err_prefix(err, "'%s': ", plim_model_subject(m));
     return st;
 }
 

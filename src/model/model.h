@@ -19,6 +19,12 @@ struct plim_model {   /* plim_model of plimsoll.h */
     plim_source source;            /* mapped while the model is open */
 };
 
+/* What a message calls the file: the path or, as that of a cache would fill the line, the id. */
+static inline const char *plim_model_subject(const plim_model *m)
+{
+    return m->origin.n ? m->text.p : m->source.path;
+}
+
 /* In this order: a path with a '/' that exists; a name that the zoo has, though a file may
  * be called the same; any other path; an id that a cache has (hub.h).  In a folder the
  * file is taken that says most (model.c has the list).  PLIM_EIO and PLIM_EFORMAT

@@ -290,6 +290,8 @@ def weights(folder):
     unknown = json.dumps({"model_type": "of_tomorrow"}).encode()
     with hub(repository(**{"config.json": unknown, "model.safetensors": head})) as server:
         code, out, err = User(folder, server).ask("info", "acme/Foo-7b", "--json")
+        refused("which is named by its id", User(folder, server).ask("estimate", "acme/Foo-7b"), 3,
+                "plimsoll: 'acme/Foo-7b': model_type 'of_tomorrow' is not supported")
         held = {h["kind"]: h["bytes"] for h in json.loads(out)["holds"]} if not code else {}
         check("a model that is not known: its weights are", held.get("parameters") == size, (out, err))
 
@@ -334,9 +336,11 @@ def pipelines(folder):
              "unet/diffusion_pytorch_model.safetensors.index.json": b'{"weight_map": {}}'}
     with hub({f"/acme/Foo-7b/resolve/{at}/{name}": body for at in ("main", COMMIT) for name, body in files.items() if body}) as server:
         user = User(folder, server)
-        user.ask("info", "acme/Foo-7b")
+        refused("a pipeline", user.ask("info", "acme/Foo-7b"), 3, "several models", "/model_index.json\n")
         want = ["model_index.json", "text_encoder/config.json", "text_encoder/model.safetensors.header", "unet/config.json",
                 "unet/diffusion_pytorch_model.safetensors.index.json"]
+        part = next(user.home.glob(f".cache/plimsoll/hub/*/*/snapshots/{COMMIT}/text_encoder"))
+        check("one of its parts", user.ask("info", part)[0] == 0)
         have = [name.split(f"{COMMIT}/")[1] for name in user.kept() if COMMIT in name]
         check("the parts of a pipeline", have == want, have)
         check("and no others are asked for", not any("evil" in p or "a/b" in p or "etc" in p for p, _, _ in server.asked), server.asked)
@@ -346,7 +350,7 @@ def adapters(folder):
     files = {"config.json": None, "adapter_config.json": (DATA / "lora/adapter_config.json").read_bytes()}
     with hub(repository(**files)) as server:
         user = User(folder, server)
-        refused("an adapter", user.ask("estimate", "acme/Foo-7b"), 3, "adapter", "--peft")
+        refused("an adapter", user.ask("estimate", "acme/Foo-7b"), 3, "adapter", "--peft", "/adapter_config.json\n")
 
 
 # ---- what is refused -----------------------------------------------------------------------------------------
