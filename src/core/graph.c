@@ -110,11 +110,8 @@ bool plim_graph_add_kv(plim_graph *g, const plim_kv_layers *kv)
     uint64_t token = plim_sat_mul((uint64_t)kv->layers, (uint64_t)kv->heads);
     token = plim_sat_mul(token, (uint64_t)(kv->copies ? kv->copies : 1));
     token = plim_sat_mul(token, plim_sat_add((uint64_t)kv->keys, (uint64_t)kv->values));
-    if (!PLIM_PUSH_ROOM(g->arena, g->kv.kinds, g->kv.n_kinds, g->kv.cap_kinds))
-        return false;
-    g->kv.kinds[g->kv.n_kinds++] = *kv;
     g->kv.elements = plim_sat_add(g->kv.elements, token);
-    return true;
+    return plim_cache_add(&g->kv, g->arena, kv);
 }
 
 /* ---- soundness ---------------------------------------------------------- */

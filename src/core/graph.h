@@ -10,6 +10,7 @@
 #ifndef PLIM_GRAPH_H
 #define PLIM_GRAPH_H
 
+#include "core/cache.h"
 #include "core/shape.h"
 
 typedef enum plim_value_kind {
@@ -108,18 +109,6 @@ typedef struct plim_open_dim {
     int64_t value; /* what an estimate uses by default; 0: it must be given */
 } plim_open_dim;
 
-/* Layers that keep the same of the tokens that they have seen, for the next one. */
-typedef struct plim_kv_layers {
-    int64_t layers;
-    int64_t heads;        /* of keys and values; 0: no attention */
-    int64_t keys, values; /* elements of a head for each token; values 0: both are made of one
-                             latent vector, which all heads share (MLA) */
-    int64_t window;       /* the last tokens that are kept; 0: all */
-    int64_t copies;       /* of each head that transformers keeps; 0: one */
-    int64_t channels, kernel; /* of a convolution over time, whose last inputs are kept */
-    int64_t state;            /* elements of the state of a recurrence */
-} plim_kv_layers;
-
 /* A part of the model that runs by itself, a stage of a pipeline. */
 typedef struct plim_chunk {
     uint32_t scope;          /* its call of the model; 0: it has all nodes */
@@ -152,14 +141,6 @@ typedef struct plim_graph_sizes {
     bool uneven;            /* sequences are padded or packed, as bound: an input says how */
 } plim_graph_sizes;
 
-/* What generation keeps of the tokens that it has seen; no kinds: nothing, or not known. */
-typedef struct plim_graph_kv {
-    plim_kv_layers *kinds;
-    uint32_t n_kinds, cap_kinds;
-    uint64_t elements; /* for each token in transformers' cache; 0: none, or not known */
-    bool returned;     /* keys and values of this pass are among the outputs */
-} plim_graph_kv;
-
 /* Which part of the model it is, where several ranks share one. */
 typedef struct plim_graph_part {
     int64_t contexts;     /* it is about one of so many parts of the tokens; 0: about all */
@@ -183,7 +164,7 @@ typedef struct plim_graph {
     uint64_t packed_weights; /* of quantized modules, which are not among its parameters */
     plim_graph_about about;
     plim_graph_sizes sizes;
-    plim_graph_kv kv;
+    plim_cache kv; /* what generation keeps of the tokens that it has seen */
     plim_graph_part part;
 } plim_graph;
 

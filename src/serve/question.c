@@ -32,21 +32,21 @@ uint64_t plim_question_bytes(const plim_serve_question *q, const plim_value *v)
 
 /* ---- keys and values -------------------------------------------------------------------- */
 
-uint64_t plim_kv_row(const plim_kv_type *t, uint64_t elements)
+plim_cache_rules plim_question_rules(const plim_serve_question *q)
 {
-    plim_assert(t->elements > 0 && t->bytes > 0);
-    uint64_t bytes;
-    return elements % t->elements == 0 && plim_mul(elements / t->elements, t->bytes, &bytes)
-               ? bytes
-               : 0;
+    return (plim_cache_rules){.keys = q->keys,
+                              .values = q->values,
+                              .state_bytes =
+                                  (uint32_t)plim_dtype_bytes(plim_question_dtype(q)),
+                              .step = 1,
+                              .windows = 1};
 }
 
 uint64_t plim_question_kv(const plim_serve_question *q, const plim_kv_layers *kv)
 {
-    plim_assert(kv->layers >= 0 && kv->heads >= 0);
-    uint64_t row = plim_sat_add(plim_kv_row(q->keys, (uint64_t)(kv->heads * kv->keys)),
-                                plim_kv_row(q->values, (uint64_t)(kv->heads * kv->values)));
-    return plim_sat_mul(row, (uint64_t)kv->layers);
+    plim_assert(kv->layers >= 0);
+    const plim_cache_rules r = plim_question_rules(q);
+    return plim_sat_mul(plim_cache_row(kv, &r), (uint64_t)kv->layers);
 }
 
 uint64_t plim_question_token(const plim_serve_question *q)

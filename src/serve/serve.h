@@ -12,18 +12,6 @@
 
 #include "job/job.h"
 
-/* ---- types of keys and values ----------------------------------------------------------- */
-
-/* A type in which a cache holds keys and values: blocks of so many elements. */
-typedef struct plim_kv_type {
-    const char *name;
-    uint32_t elements, bytes;
-} plim_kv_type;
-
-/* Bytes of a row of that many elements; 0: they do not fill whole blocks, or there are too
- * many. */
-uint64_t plim_kv_row(const plim_kv_type *t, uint64_t elements);
-
 /* ---- the question ----------------------------------------------------------------------- */
 
 typedef struct plim_engine plim_engine;
@@ -70,6 +58,9 @@ plim_status plim_question_number(const plim_serve_question *q, const char *name,
                                  double most, double *out, plim_err *err);
 /* The type in which the model computes. */
 plim_dtype plim_question_dtype(const plim_serve_question *q);
+/* How layers hold what they keep, as far as the question says: each token by itself, states in the
+ * type in which the model computes. */
+plim_cache_rules plim_question_rules(const plim_serve_question *q);
 /* Bytes of keys and values for each token in all of these layers. */
 uint64_t plim_question_kv(const plim_serve_question *q, const plim_kv_layers *kv);
 /* Of the layers that keep all tokens. */

@@ -70,6 +70,7 @@ static plim_status make_stage(plim_serve_question *q, const plim_graph *g, uint6
     *kv = g->kv.kinds[0];
     kv->layers = (int64_t)n;
     own->kv.kinds = kv;
+    own->kv.n_runs = 0;
     for (uint32_t i = 0; i < g->n_values; i++) {
         int64_t layer = layer_of(g->values[i].name);
         bool here = !plim_serve_is_weight(&g->values[i]) ||

@@ -463,8 +463,9 @@ typedef struct meta {
     const uint8_t *list; /* of bytes */
 } meta;
 
-/* The beginning of a file with this metadata, and so many tensors. */
-static void put_metadata(plim_buf *b, uint64_t tensors, const meta *m, size_t n)
+/* The beginning of a file of that architecture with this metadata, and so many tensors. */
+static void put_metadata(plim_buf *b, const char *arch, uint64_t tensors, const meta *m,
+                         size_t n)
 {
     size_t used = 0;
     while (used < n && m[used].key)
@@ -472,9 +473,9 @@ static void put_metadata(plim_buf *b, uint64_t tensors, const meta *m, size_t n)
     put_head(b, 3, tensors, used + 1);
     put_str(b, "general.architecture");
     put(b, 8, 4);
-    put_str(b, "m");
+    put_str(b, arch);
     for (size_t i = 0; i < used; i++) {
-        plim_str key = plim_arena_printf(b->arena, "m.%s", m[i].key);
+        plim_str key = plim_arena_printf(b->arena, "%s.%s", arch, m[i].key);
         if (!m[i].list) {
             put_u32(b, key.p, m[i].value);
             continue;
@@ -488,7 +489,10 @@ static void put_metadata(plim_buf *b, uint64_t tensors, const meta *m, size_t n)
     }
 }
 
-static void put_model(plim_buf *b, const meta *m, size_t n) { put_metadata(b, 0, m, n); }
+static void put_model(plim_buf *b, const char *arch, const meta *m, size_t n)
+{
+    put_metadata(b, arch, 0, m, n);
+}
 
 #define HEADS "attention.head_count"
 #define KV_HEADS "attention.head_count_kv"
@@ -502,38 +506,48 @@ static void test_cache(void **state)
 {
     (void)state;
     static const uint8_t mixed[] = {0, 2, 0, 4}, falses[] = {1, 1, 0, 1},
-                         ones[] = {1, 1, 1, 1};
+                         ones[] = {1, 1, 1, 1}, none[4] = {0}, sparse[] = {0, 0, 0, 2};
     static const struct {
-        const char *why, *bytes, *note;
-        meta m[12];
+        const char *why, *arch, *bytes, *states, *note;
+        meta m[16];
     } T[] = {
         {"Llama-2-7B",
+         "llama",
          "524288 (fp16)",
+         "",
          NULL,
          {{"block_count", 32, 0}, {"embedding_length", 4096, 0}, {HEADS, 32, 0}}},
         {"Llama-3-8B",
+         "llama",
          "131072 (fp16)",
+         "",
          NULL,
          {{"block_count", 32, 0},
           {"embedding_length", 4096, 0},
           {HEADS, 32, 0},
           {KV_HEADS, 8, 0}}},
         {"Llama-3-70B",
+         "llama",
          "327680 (fp16)",
+         "",
          NULL,
          {{"block_count", 80, 0},
           {"embedding_length", 8192, 0},
           {HEADS, 64, 0},
           {KV_HEADS, 8, 0}}},
         {"Falcon-7B",
+         "falcon",
          "8192 (fp16)",
+         "",
          NULL,
          {{"block_count", 32, 0},
           {"embedding_length", 4544, 0},
           {HEADS, 71, 0},
           {KV_HEADS, 1, 0}}},
         {"Qwen3-30B-A3B",
+         "qwen3moe",
          "98304 (fp16)",
+         "",
          NULL,
          {{"block_count", 48, 0},
           {"embedding_length", 2048, 0},
@@ -542,8 +556,11 @@ static void test_cache(void **state)
           {KEYS, 128, 0},
           {VALUES, 128, 0}}},
         {"Gemma-2-9B",
+         "gemma2",
          "344064 (fp16)",
-         "sliding-window layers keep only the last 4096 tokens",
+         "",
+         "172032 of the 344064 bytes of KV cache per token are in sliding-window layers, which keep only "
+         "the last 4096 tokens",
          {{"block_count", 42, 0},
           {"embedding_length", 3584, 0},
           {HEADS, 16, 0},
@@ -552,7 +569,9 @@ static void test_cache(void **state)
           {VALUES, 256, 0},
           {"attention.sliding_window", 4096, 0}}},
         {"DeepSeek-V3, latent",
+         "deepseek2",
          "70272 (fp16)",
+         "",
          NULL,
          {{"block_count", 61, 0},
           {"embedding_length", 7168, 0},
@@ -563,7 +582,9 @@ static void test_cache(void **state)
           {"attention.key_length_mla", 192, 0},
           {"attention.value_length_mla", 128, 0}}},
         {"DeepSeek-V3, expanded",
+         "deepseek2",
          "4997120 (fp16)",
+         "",
          NULL,
          {{"block_count", 61, 0},
           {"embedding_length", 7168, 0},
@@ -572,22 +593,32 @@ static void test_cache(void **state)
           {KEYS, 192, 0},
           {VALUES, 128, 0}}},
         {"a layer each: 6 heads of 8 and 8",
+         "llama",
          "192 (fp16)",
+         "",
          NULL,
          {{"block_count", 4, 0},
           {"embedding_length", 32, 0},
           {HEADS, 4, 0},
           {KV_HEADS, 4, mixed}}},
         {"every second layer: 2 of 4, 2 heads of 8 and 8",
+         "qwen35",
          "128 (fp16)",
+         "11264 (fp32)", /* 2 layers: 3 inputs of 64 + 2 * 2 * 16, and 64 * 16 */
          NULL,
          {{"block_count", 4, 0},
           {"embedding_length", 32, 0},
           {HEADS, 4, 0},
           {KV_HEADS, 2, 0},
-          {"full_attention_interval", 2, 0}}},
+          {"full_attention_interval", 2, 0},
+          {"ssm.conv_kernel", 4, 0},
+          {"ssm.inner_size", 64, 0},
+          {"ssm.state_size", 16, 0},
+          {"ssm.group_count", 2, 0}}},
         {"the last one predicts ahead",
+         "glm4moe",
          "192 (fp16)",
+         "",
          NULL,
          {{"block_count", 4, 0},
           {"embedding_length", 32, 0},
@@ -595,16 +626,22 @@ static void test_cache(void **state)
           {KV_HEADS, 2, 0},
           {"nextn_predict_layers", 1, 0}}},
         {"two share",
+         "gemma4",
          "128 (fp16)",
+         "",
          NULL,
          {{"block_count", 4, 0},
           {"embedding_length", 32, 0},
           {HEADS, 4, 0},
           {KV_HEADS, 2, 0},
+          {"attention.sliding_window_pattern", 4, none},
+          {"attention.sliding_window", 5, 0},
           {"attention.shared_kv_layers", 2, 0}}},
         /* three of 2 heads, 4 and 2; one of 2 heads, 8 and 8 */
         {"sliding layers of their own length",
+         "gemma3",
          "136 (fp16)",
+         "",
          "72 of the 136 bytes of KV cache per token are in sliding-window layers, which keep only "
          "the last 5 tokens",
          {{"block_count", 4, 0},
@@ -616,7 +653,9 @@ static void test_cache(void **state)
           {"attention.key_length_swa", 4, 0},
           {"attention.value_length_swa", 2, 0}}},
         {"all slide",
+         "gemma3",
          "256 (fp16)",
+         "",
          "256 of the 256 bytes",
          {{"block_count", 4, 0},
           {"embedding_length", 32, 0},
@@ -625,13 +664,26 @@ static void test_cache(void **state)
           {"attention.sliding_window_pattern", 4, ones},
           {"attention.sliding_window", 5, 0}}},
         {"no attention at all",
+         "mamba",
          "0 (fp16)",
+         "19456 (fp32)", /* 4 layers: 3 inputs of 64, and 64 * 16 */
          NULL,
          {{"block_count", 4, 0},
           {"embedding_length", 32, 0},
           {HEADS, 0, 0},
+          {"ssm.conv_kernel", 4, 0},
+          {"ssm.inner_size", 64, 0},
+          {"ssm.group_count", 2, 0},
           {"ssm.state_size", 16, 0}}},
+        {"a recurrence without its sizes",
+         "mamba",
+         "",
+         "",
+         "no layer has a state, as those of architecture 'mamba' have",
+         {{"block_count", 4, 0}, {"embedding_length", 32, 0}, {"ssm.state_size", 16, 0}}},
         {"it only encodes",
+         "bert",
+         "",
          "",
          NULL,
          {{"block_count", 4, 0},
@@ -639,38 +691,145 @@ static void test_cache(void **state)
           {HEADS, 4, 0},
           {"attention.causal", 0, 0}}},
         {"encoder and decoder",
+         "t5",
+         "512 (fp16)",
          "",
          NULL,
          {{"block_count", 4, 0},
           {"embedding_length", 32, 0},
           {HEADS, 4, 0},
           {"decoder_block_count", 4, 0}}},
-        {"heads not said", "", NULL, {{"block_count", 4, 0}, {"embedding_length", 32, 0}}},
-        {"lengths not said",
+        {"heads not said",
+         "llama",
          "",
-         "do not give the size of the KV cache (layer 0)",
+         "",
+         "the metadata do not give the number of heads",
+         {{"block_count", 4, 0}, {"embedding_length", 32, 0}}},
+        {"lengths not said",
+         "llama",
+         "",
+         "",
+         "do not give the length of keys and values (layer 0)",
          {{"block_count", 4, 0}, {HEADS, 4, 0}}},
         {"a list too short",
+         "llama",
          "",
-         "do not give the size of the KV cache (layer 4)",
+         "",
+         "'llama.attention.head_count_kv' has no value for layer 4",
          {{"block_count", 5, 0},
           {"embedding_length", 32, 0},
           {HEADS, 4, 0},
           {KV_HEADS, 4, mixed}}},
         {"4 billion layers",
+         "llama",
+         "",
+         "",
+         "the model has 4294967295 layers, the limit is 65536",
+         {{"block_count", UINT32_MAX, 0}, {"embedding_length", 32, 0}, {HEADS, 4, 0}}},
+        /* llama.cpp pull request 22673: 2560 MiB for 131,072 tokens, 62 MiB of states */
+        {"Qwen3.6-35B-A3B",
+         "qwen35moe",
+         "20480 (fp16)",
+         "65863680 (fp32)",
+         NULL,
+         {{"block_count", 40, 0},
+          {"embedding_length", 2048, 0},
+          {HEADS, 16, 0},
+          {KV_HEADS, 2, 0},
+          {KEYS, 256, 0},
+          {VALUES, 256, 0},
+          {"full_attention_interval", 4, 0},
+          {"ssm.conv_kernel", 4, 0},
+          {"ssm.inner_size", 4096, 0},
+          {"ssm.state_size", 128, 0},
+          {"ssm.time_step_rank", 32, 0},
+          {"ssm.group_count", 16, 0}}},
+        {"GLM-4.7-Flash, latent",
+         "deepseek2",
+         "54144 (fp16)",
          "",
          NULL,
-         {{"block_count", UINT32_MAX, 0}, {"embedding_length", 32, 0}, {HEADS, 4, 0}}},
+         {{"block_count", 47, 0},
+          {"embedding_length", 2048, 0},
+          {HEADS, 20, 0},
+          {KV_HEADS, 1, 0},
+          {KEYS, 576, 0},
+          {VALUES, 512, 0},
+          {"attention.key_length_mla", 256, 0},
+          {"attention.value_length_mla", 256, 0},
+          {"attention.kv_lora_rank", 512, 0}}},
+        {"states where there are no heads: 1 of 4, 2 heads of 8 and 8; 2 inputs of 32",
+         "lfm2",
+         "64 (fp16)",
+         "768 (fp32)",
+         NULL,
+         {{"block_count", 4, 0},
+          {"embedding_length", 32, 0},
+          {HEADS, 4, 0},
+          {KV_HEADS, 4, sparse},
+          {"shortconv.l_cache", 3, 0}}},
+        {"a key of another architecture, which llama.cpp does not read",
+         "llama",
+         "512 (fp16)",
+         "",
+         NULL,
+         {{"block_count", 4, 0},
+          {"embedding_length", 32, 0},
+          {HEADS, 4, 0},
+          {"full_attention_interval", 2, 0},
+          {"attention.sliding_window", 5, 0},
+          {"ssm.state_size", 16, 0}}},
+        {"a key that nobody knows",
+         "llama",
+         "512 (fp16)",
+         "",
+         "the size of the KV cache is not exact: 'llama.global_head_count' is not known",
+         {{"block_count", 4, 0},
+          {"embedding_length", 32, 0},
+          {HEADS, 4, 0},
+          {"global_head_count", 2, 0}}},
+        {"keys that nobody knows, some of which matter",
+         "llama",
+         "512 (fp16)",
+         "",
+         "'llama.a.window', 'llama.b.rank', 'llama.c_state', 'llama.expert.d' and 2 more are not known",
+         {{"block_count", 4, 0},
+          {"embedding_length", 32, 0},
+          {HEADS, 4, 0},
+          {"scale_of_x", 1, 0},
+          {"a.window", 1, 0},
+          {"b.rank", 1, 0},
+          {"c_state", 1, 0},
+          {"expert.d", 1, 0},
+          {"block.e", 1, 0},
+          {"f_interval", 1, 0}}},
+        {"an architecture that nobody knows: its keys mean what they usually do",
+         "newcomer",
+         "128 (fp16)",
+         "",
+         "the size of the KV cache is not exact: 'newcomer' is not known",
+         {{"block_count", 4, 0},
+          {"embedding_length", 32, 0},
+          {HEADS, 4, 0},
+          {KV_HEADS, 2, 0},
+          {"full_attention_interval", 2, 0}}},
+        {"windows of unknown size",
+         "gpt-oss",
+         "512 (fp16)",
+         "",
+         "the size of the windows is not given",
+         {{"block_count", 4, 0}, {"embedding_length", 32, 0}, {HEADS, 4, 0}}},
     };
     for (size_t i = 0; i < PLIM_COUNT(T); i++) {
         plim_arena a = PLIM_ARENA_INIT;
         plim_inventory v;
         plim_buf b;
         plim_buf_init(&b, &a);
-        put_model(&b, T[i].m, PLIM_COUNT(T[i].m));
+        put_model(&b, T[i].arch, T[i].m, PLIM_COUNT(T[i].m));
         assert_int_equal(listing_bytes(&v, &a, &plim_importer_gguf, bytes_of(&b), NULL),
                          PLIM_OK);
         CHECK_STR(T[i].why, listing_fact(&v, "kv_cache_bytes_per_token"), T[i].bytes);
+        CHECK_STR(T[i].why, listing_fact(&v, "state_bytes_per_sequence"), T[i].states);
         CHECK(T[i].why, v.n_notes == (T[i].note ? 1 : 0));
         CHECK(T[i].why, !T[i].note || listing_noted(&v, T[i].note));
         plim_arena_free(&a);
@@ -749,7 +908,7 @@ static void test_layers(void **state)
         while (n < PLIM_COUNT(T[i].tensors) && T[i].tensors[n])
             n++;
         plim_buf_init(&b, &a);
-        put_metadata(&b, n, T[i].m, PLIM_COUNT(T[i].m));
+        put_metadata(&b, "m", n, T[i].m, PLIM_COUNT(T[i].m));
         for (uint32_t k = 0; k < n; k++)
             put_tensor(&b, T[i].tensors[k], 1, &dim, 0, 32 * k);
         put_zeros(&b, 32 + 32 * n);
@@ -769,7 +928,7 @@ static void test_lists(void **state)
     plim_inventory v;
     plim_buf b;
     plim_buf_init(&b, &a);
-    put_model(&b, m, PLIM_COUNT(m));
+    put_model(&b, "m", m, PLIM_COUNT(m));
     assert_int_equal(listing_bytes(&v, &a, &plim_importer_gguf, bytes_of(&b), NULL), PLIM_OK);
     assert_string_equal(listing_fact(&v, "runs"), "0 (3 times), 8, 0 (3 times), 8");
     assert_string_equal(listing_fact(&v, "many"),

@@ -1,5 +1,4 @@
-/* gguf_facts.c -- what a GGUF file's metadata says about the model: sizes, and the bytes per
- * token in the cache of keys and values. */
+/* gguf_facts.c -- what a GGUF file's metadata says about the model: sizes, and what is kept of its tokens. */
 #include "base/fmt.h"
 #include "import/weights/gguf_priv.h"
 
@@ -50,8 +49,7 @@ static bool is_wanted(const gguf *f, plim_str key)
     for (size_t i = 0; i < PLIM_COUNT(general_keys); i++)
         if (plim_str_is(key, general_keys[i]))
             return true;
-    return f->arch.n && key.n > f->arch.n && memcmp(key.p, f->arch.p, f->arch.n) == 0 &&
-           key.p[f->arch.n] == '.';
+    return plim_gguf_own_key(f, key).n > 0;
 }
 
 /* Without "general." or "llama.", the prefix of all of them. */
@@ -193,113 +191,60 @@ plim_status plim_gguf_check_layers(const gguf *f, const plim_inventory *v, uint3
 
 /* ---- keys and values ---------------------------------------------------------------------- */
 
-/* What determines the size of a layer's cache; the arrays have one value per layer.
- * src: llama.cpp llama-hparams.cpp, llama-kv-cache.cpp */
-typedef struct gguf_cache {
-    const gguf_kv *heads, *key, *value, *key_sliding, *value_sliding, *pattern;
-    uint64_t layers;   /* layers with a cache of their own */
-    uint64_t interval; /* only every such layer has attention; 0: all have */
-    uint64_t head;     /* default length of a key or value; 0: not known */
-    bool latent;       /* values are computed from the keys */
-} gguf_cache;
-
-static uint64_t model_number(const gguf *f, const char *key, uint64_t otherwise)
+/* Of a token in fp16, and of a sequence in fp32: windows count as if they kept all. */
+static plim_status kept_facts(plim_inventory *v, const plim_cache *c, plim_err *err)
 {
-    uint64_t x;
-    return plim_gguf_number(f, plim_gguf_of_model(f, key), 0, &x) ? x : otherwise;
-}
-
-/* false: the file does not say, or the model has no cache. */
-static bool find_cache(const gguf *f, gguf_cache *c)
-{
-    uint64_t heads;
-    *c = (gguf_cache){
-        .heads = plim_gguf_of_model(f, "attention.head_count_kv"),
-        .key = plim_gguf_of_model(f, "attention.key_length"),
-        .value = plim_gguf_of_model(f, "attention.value_length"),
-        .key_sliding = plim_gguf_of_model(f, "attention.key_length_swa"),
-        .value_sliding = plim_gguf_of_model(f, "attention.value_length_swa"),
-        .pattern = plim_gguf_of_model(f, "attention.sliding_window_pattern"),
-        .layers = model_number(f, "block_count", 0),
-        .interval = model_number(f, "full_attention_interval", 0),
-        .latent = plim_gguf_of_model(f, "attention.key_length_mla") &&
-                  plim_gguf_of_model(f, "attention.value_length_mla"),
-    };
-    if (!plim_gguf_number(f, plim_gguf_of_model(f, "attention.head_count"), 0, &heads) ||
-        !c->layers || c->layers > GGUF_MAX_LAYERS || !model_number(f, "attention.causal", 1) ||
-        plim_gguf_of_model(f, "decoder_block_count"))
-        return false;
-    if (!c->heads)
-        c->heads = plim_gguf_of_model(f, "attention.head_count");
-    c->head = heads ? model_number(f, "embedding_length", 0) / heads : 0;
-    c->layers = plim_sat_sub(c->layers, model_number(f, "nextn_predict_layers", 0));
-    c->layers = plim_sat_sub(c->layers, model_number(f, "attention.shared_kv_layers", 0));
-    return true;
-}
-
-static bool is_sliding(const gguf *f, const gguf_cache *c, uint64_t layer)
-{
-    uint64_t x;
-    return c->pattern && c->pattern->array && plim_gguf_number(f, c->pattern, layer, &x) && x;
-}
-
-static bool length_of(const gguf *f, const gguf_cache *c, const gguf_kv *usual,
-                      const gguf_kv *sliding, uint64_t layer, uint64_t *out)
-{
-    if (is_sliding(f, c, layer) && plim_gguf_number(f, sliding, layer, out))
-        return true;
-    if (usual)
-        return plim_gguf_number(f, usual, layer, out);
-    *out = c->head;
-    return c->head > 0;
-}
-
-/* Bytes per token in fp16; false: not known. */
-static bool layer_bytes(const gguf *f, const gguf_cache *c, uint64_t layer, uint64_t *out)
-{
-    uint64_t heads, key, value = 0;
-    *out = 0;
-    if (c->interval && (layer + 1) % c->interval)
-        return true;
-    if (!plim_gguf_number(f, c->heads, layer, &heads))
-        return false;
-    return !heads ||
-           (length_of(f, c, c->key, c->key_sliding, layer, &key) &&
-            (c->latent || length_of(f, c, c->value, c->value_sliding, layer, &value)) &&
-            plim_add(key, value, out) && plim_mul(*out, heads, out) && plim_mul(*out, 2, out));
+    static const plim_kv_type fp16 = {"fp16", 1, 2};
+    const plim_cache_rules r = {.keys = &fp16, .values = &fp16, .state_bytes = 4, .step = 1};
+    uint64_t all = 0, sliding = 0, states = 0, window = 0;
+    for (uint32_t i = 0; i < c->n_kinds; i++) {
+        const plim_kv_layers *k = &c->kinds[i];
+        const uint64_t layers = (uint64_t)k->layers,
+                       row = plim_sat_mul(layers, plim_cache_row(k, &r));
+        all = plim_sat_add(all, row);
+        sliding = plim_sat_add(sliding, k->window ? row : 0);
+        window = PLIM_MAX(window, (uint64_t)k->window);
+        states = plim_sat_add(states, plim_sat_mul(layers, plim_cache_state(k, &r)));
+    }
+    plim_status st =
+        plim_inventory_fact(v, err, "kv_cache_bytes_per_token", "%" PRIu64 " (fp16)", all);
+    if (!st && states)
+        st = plim_inventory_fact(v, err, "state_bytes_per_sequence", "%" PRIu64 " (fp32)",
+                                 states);
+    return st || !sliding
+               ? st
+               : plim_inventory_note(v, err,
+                                     "%" PRIu64 " of the %" PRIu64
+                                     " bytes of KV cache per token are in sliding-window "
+                                     "layers, which keep only the last %" PRIu64 " tokens",
+                                     sliding, all, window);
 }
 
 static plim_status cache_facts(const gguf *f, plim_inventory *v, plim_err *err)
 {
-    gguf_cache c;
-    uint64_t all = 0, sliding = 0, one = 0, window;
-    plim_status st = PLIM_OK;
-    if (!find_cache(f, &c))
+    plim_gguf_cache c;
+    plim_err why = PLIM_ERR_INIT;
+    plim_status st = plim_gguf_cache_read(f, v->arena, &c, &why);
+    if (st == PLIM_EFORMAT || st == PLIM_EUNSUPPORTED)
+        return plim_inventory_note(v, err, "the size of the KV cache is not known: %s",
+                                   why.msg);
+    if (st)
+        return plim_fail(err, st, why.at, "%s", why.msg);
+    if (c.nothing || !c.cache.n_kinds)
         return PLIM_OK;
-    for (uint64_t i = 0; i < c.layers; i++) {
-        if (!layer_bytes(f, &c, i, &one) || !plim_add(all, one, &all))
-            return plim_inventory_note(
-                v, err,
-                "the metadata do not give the size of the KV cache (layer %" PRIu64 ")", i);
-        sliding += is_sliding(f, &c, i) ? one : 0;
-    }
-    st = plim_inventory_fact(v, err, "kv_cache_bytes_per_token", "%" PRIu64 " (fp16)", all);
-    window = model_number(f, "attention.sliding_window", 0);
-    if (st || !window)
-        return st;
-    if (sliding)
-        return plim_inventory_note(v, err,
-                                   "%" PRIu64 " of the %" PRIu64
-                                   " bytes of KV cache per token are in sliding-window "
-                                   "layers, which keep only the last %" PRIu64 " tokens",
-                                   sliding, all, window);
-    return plim_inventory_note(v, err,
-                               "sliding-window layers keep only the last %" PRIu64
-                               " tokens: kv_cache_bytes_per_token counts them as full ones",
-                               window);
+    st = kept_facts(v, &c.cache, err);
+    return st || !c.doubt ? st
+                          : plim_inventory_note(
+                                v, err, "the size of the KV cache is not exact: %s", c.doubt);
 }
 
 /* ---- the output --------------------------------------------------------------------------- */
+
+static bool is_causal(const gguf *f)
+{
+    uint64_t x;
+    return !plim_gguf_number(f, plim_gguf_of_model(f, "attention.causal"), 0, &x) || x;
+}
 
 static plim_status tied_note(const gguf *f, plim_inventory *v, uint32_t first, plim_err *err)
 {
@@ -308,7 +253,7 @@ static plim_status tied_note(const gguf *f, plim_inventory *v, uint32_t first, p
         embedding |= plim_str_is(v->items[i].name, "token_embd.weight");
         output |= plim_str_is(v->items[i].name, "output.weight");
     }
-    if (!embedding || output || !model_number(f, "attention.causal", 1))
+    if (!embedding || output || !is_causal(f))
         return PLIM_OK;
     return plim_inventory_note(v, err,
                                "no output.weight: the output is tied to token_embd.weight");

@@ -140,15 +140,19 @@ const gguf_kv *plim_gguf_find(const gguf *f, const char *key)
     return NULL;
 }
 
+plim_str plim_gguf_own_key(const gguf *f, plim_str key)
+{
+    const size_t n = f->arch.n;
+    if (!n || key.n <= n + 1 || key.p[n] != '.' || memcmp(key.p, f->arch.p, n) != 0)
+        return PLIM_STR("");
+    return (plim_str){key.p + n + 1, key.n - n - 1};
+}
+
 const gguf_kv *plim_gguf_of_model(const gguf *f, const char *key)
 {
-    size_t n = f->arch.n, m = strlen(key);
-    for (uint32_t i = 0; n && i < f->n_kvs; i++) {
-        plim_str k = f->kvs[i].key;
-        if (k.n == n + 1 + m && memcmp(k.p, f->arch.p, n) == 0 && k.p[n] == '.' &&
-            memcmp(k.p + n + 1, key, m) == 0)
+    for (uint32_t i = 0; i < f->n_kvs; i++)
+        if (plim_str_is(plim_gguf_own_key(f, f->kvs[i].key), key))
             return &f->kvs[i];
-    }
     return NULL;
 }
 

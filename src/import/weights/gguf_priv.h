@@ -1,6 +1,7 @@
 /* gguf_priv.h -- shared by the files that read GGUF; each calls only those above it:
  *
  *     gguf_meta.c   bytes and metadata
+ *     gguf_cache.c  what is kept of a request
  *     gguf_facts.c  what the metadata says about the model
  *     gguf.c        tensors, models in several files, the importer
  *
@@ -64,6 +65,9 @@ plim_str plim_gguf_read_str(gguf *f, const char *what);
 /* NULL: not there.  The second form takes "block_count" for "llama.block_count". */
 const gguf_kv *plim_gguf_find(const gguf *f, const char *key);
 const gguf_kv *plim_gguf_of_model(const gguf *f, const char *key);
+
+/* Of a key "llama.block_count" what follows the architecture's name; "": it is none of its. */
+plim_str plim_gguf_own_key(const gguf *f, plim_str key);
 
 /* Value i as a number; for a single value any i.  false: there is none, it is not an integer,
  * or it is negative. */

@@ -296,18 +296,30 @@ static plim_status check_blocks(const plim_kv_type *t, const char *what, int64_t
                : PLIM_OK;
 }
 
-/* What one of the layers has of all requests. */
-static uint64_t cache_of(const plim_serve_question *q, const plim_gg_file *f,
-                         const plim_gg_context *c, int64_t kv_heads, bool windowed)
+static plim_status check_types(const plim_serve_question *q, const plim_cache *c,
+                               plim_err *err)
 {
-    const plim_gg_model *m = &f->model;
-    const uint64_t cells = (uint64_t)(windowed ? c->windowed_cells : c->cells),
-                   row = plim_sat_add(
-                       plim_kv_row(q->keys,
-                                   plim_sat_mul((uint64_t)kv_heads, (uint64_t)m->head_k)),
-                       plim_kv_row(q->values,
-                                   plim_sat_mul((uint64_t)kv_heads, (uint64_t)m->head_v)));
-    return plim_sat_mul(plim_sat_mul(cells, (uint64_t)c->streams), row);
+    for (uint32_t i = 0; i < c->n_kinds; i++) {
+        const plim_kv_layers *k = &c->kinds[i];
+        PLIM_TRY(check_blocks(q->keys, "keys", k->keys, err));
+        PLIM_TRY(check_blocks(q->values, "values", k->values, err));
+        PLIM_TRY(check_blocks(q->keys, "keys of the index", k->index_keys, err));
+    }
+    return PLIM_OK;
+}
+
+/* Sequences share a stream, or have one each; values that are not transposed for flash attention are as wide in
+ * all layers as in the widest.  src: llama-kv-cache.cpp, llama-kv-cache-iswa.cpp */
+static plim_cache_rules rules_of(const plim_serve_question *q, const options *o,
+                                 const plim_gg_file *f, uint64_t streams)
+{
+    return (plim_cache_rules){.keys = q->keys,
+                              .values = q->values,
+                              .state_bytes = 4,
+                              .step = CELLS,
+                              .windows = streams == 1 ? q->concurrency : 1,
+                              .ahead = (uint64_t)o->ubatch,
+                              .least_values = o->flash ? 0 : f->kept.widest_values};
 }
 
 /* Of an architecture that is not known any layer may keep less, or all that the metadata give, and a state. */
@@ -319,58 +331,85 @@ static plim_serve_row unsure_row(const plim_gg_file *f, const char *part,
                             .usual = usual,
                             .high = PLIM_MAX(usual, most),
                             .certainty = PLIM_UNKNOWN_BYTES,
-                            .doc = f->unlisted};
+                            .doc = f->kept.doubt};
 }
 
 typedef struct kept_bytes {
     uint64_t tokens, states; /* of all requests */
-    uint64_t most_tokens, most_states;
 } kept_bytes;
 
 static plim_status add_kept(const plim_gg_file *f, plim_serve_place place, const kept_bytes *b,
-                            plim_serve_answer *out, plim_err *err)
+                            const kept_bytes *most, plim_serve_answer *out, plim_err *err)
 {
     plim_serve_row cache = exact_row("KV cache", place, b->tokens, "cells of all requests"),
                    state =
                        exact_row("state", place, b->states, "of recurrences, all requests");
-    if (f->unlisted) {
-        cache = unsure_row(f, "KV cache", place, b->tokens, b->most_tokens);
-        state = unsure_row(f, "state", place, 0, b->most_states);
+    if (f->kept.doubt) {
+        cache = unsure_row(f, "KV cache", place, b->tokens, most->tokens);
+        state = unsure_row(f, "state", place, b->states, most->states);
     }
     plim_status st = cache.high ? plim_answer_add(out, cache, err) : PLIM_OK;
     return st || !state.high ? st : plim_answer_add(out, state, err);
+}
+
+/* What one of those layers has of all requests. */
+static kept_bytes keep_layer(const plim_serve_question *q, const options *o,
+                             const plim_gg_file *f, const plim_gg_context *c,
+                             const plim_kv_layers *of)
+{
+    plim_kv_layers k = *of;
+    const uint64_t streams = f->kept.apart ? q->concurrency : (uint64_t)c->streams;
+    const plim_cache_rules r = rules_of(q, o, f, streams);
+    if (o->whole_windows > 0)
+        k.window = 0;
+    return (kept_bytes){plim_sat_mul(plim_cache_bytes(&k, &r, (uint64_t)c->cells), streams),
+                        plim_sat_mul(plim_cache_state(&k, &r), q->concurrency)};
+}
+
+static void add_layer(kept_bytes *sum, const kept_bytes *layer)
+{
+    sum->tokens = plim_sat_add(sum->tokens, layer->tokens);
+    sum->states = plim_sat_add(sum->states, layer->states);
+}
+
+static uint64_t sum_tokens(const plim_serve_question *q, const options *o,
+                           const plim_gg_file *f)
+{
+    const plim_cache_rules r = rules_of(q, o, f, 1);
+    const plim_cache *c = &f->kept.cache;
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < c->n_kinds; i++)
+        if (!c->kinds[i].window)
+            sum = plim_sat_add(sum, plim_sat_mul(plim_cache_row(&c->kinds[i], &r),
+                                                 (uint64_t)c->kinds[i].layers));
+    return sum;
 }
 
 static plim_status add_cache(const plim_serve_question *q, const options *o,
                              const plim_gg_file *f, const plim_gg_context *c,
                              plim_serve_answer *out, plim_err *err)
 {
-    const plim_gg_model *m = &f->model;
-    kept_bytes bytes[PLIM_PLACE_COUNT] = {{0}};
-    uint64_t all = 0;
-    const uint64_t cells = PLIM_MAX(plim_sat_mul((uint64_t)c->cells, (uint64_t)c->streams), 1);
-    plim_status st = m->encodes ? PLIM_OK : check_blocks(q->keys, "keys", m->head_k, err);
-    if (!st && !m->encodes)
-        st = check_blocks(q->values, "values", m->head_v, err);
-    if (st)
-        return st;
-    out->token_bytes = 0;
-    for (int64_t i = 0; i < m->layers; i++) {
-        const plim_gg_kept *k = &f->kept[i];
-        kept_bytes *b = &bytes[is_offloaded(o, f, i) ? PLIM_ON_CARD : PLIM_ON_HOST];
-        uint64_t layer = cache_of(q, f, c, k->kv_heads, k->windowed),
-                 states = plim_sat_mul(k->state, q->concurrency);
-        b->tokens = plim_sat_add(b->tokens, layer);
-        b->states = plim_sat_add(b->states, states);
-        b->most_tokens = plim_sat_add(b->most_tokens, cache_of(q, f, c, m->kv_heads, false));
-        b->most_states = plim_sat_add(b->most_states, plim_sat_mul(f->state, q->concurrency));
-        all = plim_sat_add(all, plim_sat_add(layer, states));
-        out->token_bytes = plim_sat_add(out->token_bytes, k->windowed ? 0 : layer / cells);
+    const plim_cache *cache = &f->kept.cache;
+    const kept_bytes most = keep_layer(q, o, f, c, &f->kept.most);
+    kept_bytes here[PLIM_PLACE_COUNT] = {{0}}, highest[PLIM_PLACE_COUNT] = {{0}}, all = {0};
+    int64_t layer = 0;
+    PLIM_TRY(check_types(q, cache, err));
+    for (uint32_t i = 0; i < cache->n_runs; i++) {
+        const kept_bytes one = keep_layer(q, o, f, c, &cache->kinds[cache->runs[i].kind]);
+        for (int64_t n = 0; n < cache->runs[i].layers; n++, layer++) {
+            const int place = is_offloaded(o, f, layer) ? PLIM_ON_CARD : PLIM_ON_HOST;
+            add_layer(&here[place], &one);
+            add_layer(&highest[place], &most);
+            add_layer(&all, &one);
+        }
     }
-    out->request_bytes = f->unlisted ? 0 : all / q->concurrency;
-    out->token_bytes = f->unlisted ? 0 : out->token_bytes;
+    if (f->listed) {
+        out->token_bytes = sum_tokens(q, o, f);
+        out->request_bytes = plim_sat_add(all.tokens, all.states) / q->concurrency;
+    }
+    plim_status st = PLIM_OK;
     for (int p = 0; p < PLIM_PLACE_COUNT && !st; p++)
-        st = add_kept(f, (plim_serve_place)p, &bytes[p], out, err);
+        st = add_kept(f, (plim_serve_place)p, &here[p], &highest[p], out, err);
     return st;
 }
 
@@ -410,7 +449,7 @@ static plim_serve_row compute_row(const plim_gg_file *f, bool exact, bool laid,
     plim_serve_row r = exact_row("compute", place, bytes, "the largest batch");
     if (exact)
         return r;
-    if (f->unlisted)
+    if (!f->listed)
         return unsure_row(f, r.part, place, bytes, plim_sat_mul(bytes, UNSURE));
     r.certainty = PLIM_ESTIMATED;
     r.low = laid ? bytes - bytes / 4 : bytes / 2;
@@ -441,7 +480,7 @@ static plim_serve_row output_row(const plim_serve_question *q, const plim_gg_fil
     const plim_gg_model *m = &f->model;
     const uint64_t logits = plim_sat_mul((uint64_t)m->vocab * 4, q->concurrency);
     plim_serve_row r = exact_row("output", PLIM_ON_HOST, logits, "logits");
-    if (f->unlisted)
+    if (!f->listed)
         return unsure_row(f, r.part, PLIM_ON_HOST, logits, logits);
     if (!m->encodes)
         return r;
@@ -454,16 +493,23 @@ static plim_serve_row output_row(const plim_serve_question *q, const plim_gg_fil
     return r;
 }
 
+/* Whether layers keep nothing but keys and values. */
+static bool is_plain(const plim_cache *c)
+{
+    bool plain = true;
+    for (uint32_t i = 0; i < c->n_kinds; i++)
+        plain &= !c->kinds[i].state && !c->kinds[i].channels && !c->kinds[i].index_keys &&
+                 (!c->kinds[i].heads || c->kinds[i].values);
+    return plain;
+}
+
 static plim_status add_compute(const plim_serve_question *q, const plim_gg_file *f,
                                const plim_gg_context *c, plim_serve_answer *out, plim_err *err)
 {
     static const plim_serve_place places[] = {PLIM_ON_CARD, PLIM_ON_HOST};
     uint64_t bytes[PLIM_GG_PLACES] = {0};
-    bool exact = f->known && q->keys->elements == 1 && q->values->elements == 1,
-         states = false;
-    for (int64_t i = 0; i < f->model.layers; i++)
-        states |= f->kept[i].state > 0;
-    const bool laid = f->sound && !states;
+    const bool exact = f->known && q->keys->elements == 1 && q->values->elements == 1;
+    const bool laid = f->sound && is_plain(&f->kept.cache);
     plim_status st = lay_out(f, c, laid, bytes, err);
     for (int p = 0; p < PLIM_GG_PLACES && !st; p++)
         if (bytes[p])

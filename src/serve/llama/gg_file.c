@@ -16,18 +16,14 @@ enum {
     PLIM_GG_SOFTCAP = 4,
     PLIM_GG_QUERY_SCALE = 8,
     PLIM_GG_RESIDUAL_FIRST = 16,
-    PLIM_GG_GUESS = 32,     /* the graph is one like it */
-    PLIM_GG_UNGROUPED = 64, /* ssm.group_count is not read */
+    PLIM_GG_GUESS = 32, /* the graph is one like it */
 };
 
 static const struct arch {
     const char *name, *types;
-    int pattern;
-    plim_gg_keeping keeps;
     unsigned more;
 } archs[] = {
-#define PLIM_GG_ARCH(name, types, pattern, keeps, more)                                       \
-    {name, types, pattern, PLIM_GG_KEEPS_##keeps, more},
+#define PLIM_GG_ARCH(name, types, more) {name, types, more},
 #include "serve/llama/gg_archs.def"
 #undef PLIM_GG_ARCH
 };
@@ -455,51 +451,69 @@ static plim_status describe_metadata(const plim_serve_question *q, plim_gg_file 
                                      plim_err *err)
 {
     const plim_gguf *g;
-    plim_gg_kept *kept;
     PLIM_TRY(plim_gguf_open(q->job->model->source.bytes, q->arena, &g, err));
     f->arch = plim_gguf_arch(g);
     PLIM_TRY(describe_layers(g, f, err));
     describe_heads(g, f);
-    const struct arch *arch = find_arch(f->arch);
-    const uint64_t state = plim_gg_state(g, !arch || !(arch->more & PLIM_GG_UNGROUPED));
-    plim_status st = plim_gg_kept_of(g, arch ? arch->keeps : PLIM_GG_KEEPS_TOKENS, state,
-                                     f->model.layers, q->arena, &kept, err);
-    f->kept = kept;
-    f->state = arch ? 0 : state;
-    f->model.encodes = arch && arch->keeps == PLIM_GG_KEEPS_NOTHING;
-    return st;
+    PLIM_TRY(plim_gguf_cache_read(g, q->arena, &f->kept, err));
+    f->model.encodes = f->kept.encodes;
+    f->listed = f->kept.known;
+    return PLIM_OK;
 }
 
-/* Sets what an architecture has besides its tensors, and which of its layers have a window. */
+/* What the layers of a graph keep once it is a file, with the windows that llama.cpp gives them. */
+static plim_status describe_cache(const plim_serve_question *q, plim_gg_file *f, plim_err *err)
+{
+    const plim_gg_model *m = &f->model;
+    f->listed = true;
+    f->kept.widest_values = plim_sat_mul((uint64_t)m->kv_heads, (uint64_t)m->head_v);
+    for (int64_t i = 0; i < m->layers; i++) {
+        const bool windowed = plim_gguf_arch_window(f->arch, (uint64_t)i);
+        const plim_kv_layers k = {.layers = 1,
+                                  .heads = m->kv_heads,
+                                  .keys = m->head_k,
+                                  .values = m->head_v,
+                                  .window = windowed ? m->window : 0};
+        if (!plim_cache_add(&f->kept.cache, q->arena, &k))
+            return plim_oom(err);
+    }
+    return PLIM_OK;
+}
+
+/* Which layers have a window, and whether all have the same heads: the graph is for those. */
+static plim_status describe_windows(const plim_serve_question *q, plim_gg_file *f,
+                                    plim_err *err)
+{
+    plim_gg_model *m = &f->model;
+    bool *windowed = PLIM_NEW_N(q->arena, bool, m->layers + 1), any = false;
+    const plim_cache *c = &f->kept.cache;
+    int64_t layer = 0;
+    if (!windowed)
+        return plim_oom(err);
+    for (uint32_t i = 0; i < c->n_runs; i++) {
+        const plim_kv_layers *k = &c->kinds[c->runs[i].kind];
+        f->known &= k->heads == m->kv_heads && k->keys == m->head_k && k->values == m->head_v;
+        any |= k->window > 0;
+        for (int64_t n = 0; n < c->runs[i].layers && layer < m->layers; n++)
+            windowed[layer++] = k->window > 0;
+    }
+    m->windowed = any ? windowed : NULL;
+    return PLIM_OK;
+}
+
+/* Sets what an architecture has besides its tensors. */
 static plim_status describe_arch(const plim_serve_question *q, plim_gg_file *f, plim_err *err)
 {
     plim_gg_model *m = &f->model;
     const struct arch *arch = find_arch(f->arch);
-    if (!arch) {
-        f->unlisted = plim_arena_printf(q->arena, "'" PLIM_STR_FMT "' is not known",
-                                        PLIM_STR_CUT(f->arch))
-                          .p;
-        return f->unlisted ? PLIM_OK : plim_oom(err);
-    }
-    m->scaled = arch->more & PLIM_GG_SCALED;
-    m->softcap = m->final_softcap = arch->more & PLIM_GG_SOFTCAP;
-    m->query_scale = arch->more & PLIM_GG_QUERY_SCALE;
-    m->residual_first = arch->more & PLIM_GG_RESIDUAL_FIRST;
-    m->norm_weights = arch->more & PLIM_GG_NORM_WEIGHTS;
-    bool *windowed = PLIM_NEW_N(q->arena, bool, m->layers + 1);
-    plim_gg_kept *kept = PLIM_NEW_N(q->arena, plim_gg_kept, m->layers + 1);
-    if (!windowed || !kept)
-        return plim_oom(err);
-    f->known = !(arch->more & PLIM_GG_GUESS);
-    for (int64_t k = 0; k < m->layers; k++) {
-        windowed[k] = arch->pattern && m->window && (k + 1) % arch->pattern != 0;
-        kept[k] = f->kept ? f->kept[k] : (plim_gg_kept){.kv_heads = m->kv_heads};
-        kept[k].windowed |= windowed[k];
-        f->known &= kept[k].kv_heads == m->kv_heads;
-    }
-    m->windowed = arch->pattern && m->window ? windowed : NULL;
-    f->kept = kept;
-    return PLIM_OK;
+    const unsigned more = arch ? arch->more : PLIM_GG_GUESS;
+    m->scaled = more & PLIM_GG_SCALED;
+    m->softcap = m->final_softcap = more & PLIM_GG_SOFTCAP;
+    m->query_scale = more & PLIM_GG_QUERY_SCALE;
+    m->residual_first = more & PLIM_GG_RESIDUAL_FIRST;
+    m->norm_weights = more & PLIM_GG_NORM_WEIGHTS;
+    f->known = !(more & PLIM_GG_GUESS);
+    return describe_windows(q, f, err);
 }
 
 /* Whether a graph can be built, in bounded time. */
@@ -557,10 +571,9 @@ plim_status plim_gg_file_open(const plim_serve_question *q, plim_str format, pli
     if (st)
         return st;
     describe_tensors(out);
-    if (q->held)
-        st = describe_metadata(q, out, err);
-    else
+    if (!q->held)
         describe_graph(q, out);
+    st = q->held ? describe_metadata(q, out, err) : describe_cache(q, out, err);
     if (!st)
         st = describe_arch(q, out, err);
     if (!st)
@@ -568,24 +581,35 @@ plim_status plim_gg_file_open(const plim_serve_question *q, plim_str format, pli
     return st || q->held ? st : choose_types(q, format, out, err);
 }
 
+/* Sentences about a file, each with the name of its architecture in front. */
+static const char *graph_note(const plim_gguf_cache *kept, const struct arch *arch)
+{
+    if (!kept->known)
+        return "is not an architecture that plimsoll knows: the weights are exact, the cache is the most that "
+               "the metadata allow, and the compute buffers are a guess";
+    if (kept->encodes)
+        return "is an encoder: llama.cpp keeps nothing of a request, which has to fit into one batch "
+               "(ubatch_size); the compute buffers are estimated";
+    return !arch || arch->more & PLIM_GG_GUESS
+               ? "is an architecture whose graph is not known: the compute buffers are estimated"
+               : NULL;
+}
+
 plim_status plim_gg_note(const plim_serve_question *q, const char **out, plim_err *err)
 {
     const plim_gguf *g;
+    plim_gguf_cache kept;
+    plim_str text = PLIM_STR("");
     PLIM_TRY(plim_gguf_open(q->job->model->source.bytes, q->arena, &g, err));
+    PLIM_TRY(plim_gguf_cache_read(g, q->arena, &kept, err));
     const plim_str name = plim_gguf_arch(g);
-    const struct arch *arch = find_arch(name);
-    const char *says =
-        !arch
-            ? "is not an architecture that plimsoll knows: the weights are exact, the cache is the most that "
-              "the metadata allow, and the compute buffers are a guess"
-        : arch->keeps == PLIM_GG_KEEPS_NOTHING
-            ? "is an encoder: llama.cpp keeps nothing of a request, which has to fit into one batch "
-              "(ubatch_size); the compute buffers are estimated"
-        : arch->more & PLIM_GG_GUESS
-            ? "is an architecture whose graph is not known: the compute buffers are estimated"
-            : NULL;
-    *out =
-        says ? plim_arena_printf(q->arena, "'" PLIM_STR_FMT "' %s", PLIM_STR_CUT(name), says).p
-             : "";
+    const char *says = graph_note(&kept, find_arch(name));
+    if (says)
+        text = plim_arena_printf(q->arena, "'" PLIM_STR_FMT "' %s", PLIM_STR_CUT(name), says);
+    if (text.p && kept.doubt && kept.known)
+        text = plim_arena_printf(q->arena,
+                                 PLIM_STR_FMT "%sthe size of the cache is not exact: %s",
+                                 PLIM_STR_ARG(text), text.n ? "; " : "", kept.doubt);
+    *out = text.p;
     return *out ? PLIM_OK : plim_oom(err);
 }

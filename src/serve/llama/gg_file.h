@@ -3,7 +3,7 @@
 #ifndef PLIM_SERVE_GG_FILE_H
 #define PLIM_SERVE_GG_FILE_H
 
-#include "serve/llama/gg_keeps.h"
+#include "import/weights/gguf.h"
 #include "serve/llama/gg_model.h"
 #include "serve/serve.h"
 
@@ -20,11 +20,10 @@ typedef struct plim_gg_file {
     uint32_t n_tensors, cap_tensors;
     plim_str arch;
     plim_gg_model model;
-    const plim_gg_kept *kept; /* by layer of the model */
+    plim_gguf_cache kept; /* of a request, in each layer */
     int64_t all_layers;   /* with those that predict further tokens, which are not loaded */
     int64_t embedding;    /* elements of one that an encoder makes */
-    uint64_t state;       /* that a layer may have, if it is not known which have one */
-    const char *unlisted; /* says that the architecture is not in gg_archs.def; NULL: it is, */
+    bool listed;          /* the architecture is known, */
     bool known;           /* and its graph is built: else it is a guess */
     bool sound;           /* a graph can be built at all */
 } plim_gg_file;

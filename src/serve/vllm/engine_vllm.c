@@ -88,15 +88,12 @@ typedef struct pool {
     uint64_t block;  /* bytes of a block in all layers of a group, and in those of a draft */
 } pool;
 
+/* src: model_executor/layers/mamba/mamba_utils.py */
 static uint64_t page_bytes(const plim_serve_question *q, const plim_kv_layers *kv,
                            uint64_t block)
 {
-    if (!kv->heads) { /* src: model_executor/layers/mamba/mamba_utils.py */
-        uint64_t conv = (uint64_t)kv->channels * (uint64_t)(kv->kernel - 1);
-        return plim_sat_mul(plim_sat_add(conv, (uint64_t)kv->state),
-                            plim_dtype_bytes(plim_question_dtype(q)));
-    }
-    return plim_sat_mul(plim_question_kv(q, kv) / (uint64_t)kv->layers, block);
+    const plim_cache_rules r = plim_question_rules(q);
+    return kv->heads ? plim_sat_mul(plim_cache_row(kv, &r), block) : plim_cache_state(kv, &r);
 }
 
 /* Blocks that a request of `context` tokens takes in a group.  A window may begin inside a
@@ -104,13 +101,13 @@ static uint64_t page_bytes(const plim_serve_question *q, const plim_kv_layers *k
 static uint64_t count_blocks(const plim_serve_question *q, const options *o,
                              const plim_kv_layers *kv)
 {
-    uint64_t block = (uint64_t)o->block, tokens = q->context;
+    const uint64_t block = (uint64_t)o->block;
+    plim_cache_rules r = plim_question_rules(q);
+    r.step = block;
+    r.ahead = (uint64_t)o->tokens - !kv->chunked;
     if (!kv->heads)
         return 1;
-    if (!kv->window)
-        return plim_ceil_div(tokens, block);
-    tokens = PLIM_MIN(tokens, plim_sat_add((uint64_t)kv->window - 1, (uint64_t)o->tokens));
-    return plim_ceil_div(tokens, block) + 1;
+    return plim_cache_tokens(kv, &r, q->context) / block + (kv->window && !kv->chunked);
 }
 
 /* src: v1/core/kv_cache_utils.py _get_kv_cache_groups_uniform_page_size */
