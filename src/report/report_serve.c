@@ -57,6 +57,7 @@ static void serve_head(plim_page *p, const plim_serve *s)
 /* "131,072 B for each token, 1.00 GiB for a request of 8,192" */
 static void serve_request(plim_page *p, const plim_serve *s)
 {
+    const char *before = is_kept_known(s) ? "KV cache: " : "KV cache, not exact: ";
     plim_line(p, ", ", 2);
     if (!s->request_bytes) {
         plim_say(p, is_kept_known(s) ? "a request keeps nothing"
@@ -64,8 +65,8 @@ static void serve_request(plim_page *p, const plim_serve *s)
         return;
     }
     if (s->token_bytes)
-        plim_say(p, "KV cache: %s bytes for each token", plim_fmt_count(s->token_bytes).s);
-    plim_say(p, "%s%s for a request of %s tokens", s->token_bytes ? "" : "KV cache: ",
+        plim_say(p, "%s%s bytes for each token", before, plim_fmt_count(s->token_bytes).s);
+    plim_say(p, "%s%s for a request of %s tokens", s->token_bytes ? "" : before,
              plim_fmt_bytes(s->request_bytes, p->style.si).s, plim_fmt_count(s->context).s);
 }
 
