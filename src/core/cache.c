@@ -12,6 +12,12 @@ static bool is_alike(const plim_kv_layers *a, const plim_kv_layers *b)
            a->channels == b->channels && a->kernel == b->kernel && a->state == b->state;
 }
 
+bool plim_cache_is_simple(const plim_kv_layers *k)
+{
+    const bool both = k->heads && (k->state || k->channels);
+    return !both && !k->cross && !k->index_keys && !k->ratio;
+}
+
 static bool find_kind(plim_cache *c, plim_arena *a, const plim_kv_layers *k, uint32_t *at)
 {
     for (*at = 0; *at < c->n_kinds && !is_alike(&c->kinds[*at], k);)
@@ -59,6 +65,8 @@ uint64_t plim_cache_tokens(const plim_kv_layers *k, const plim_cache_rules *r, u
 {
     plim_assert(k->window >= 0 && r->step > 0);
     const uint64_t windows = plim_sat_mul((uint64_t)k->window, r->windows);
+    if (k->cross)
+        tokens = r->source;
     if (k->window)
         tokens = PLIM_MIN(tokens, plim_sat_add(windows, r->ahead));
     return plim_round_up(tokens, r->step);
@@ -97,6 +105,18 @@ uint64_t plim_cache_bytes(const plim_kv_layers *k, const plim_cache_rules *r, ui
         plim_round_up(PLIM_MAX(plim_ceil_div(tokens, (uint64_t)k->ratio), 1), r->step);
     return plim_sat_add(held,
                         plim_sat_mul(made, plim_sat_add(own_row(k, r), index_row(k, r))));
+}
+
+uint64_t plim_cache_sum(const plim_cache *c, const plim_cache_rules *r, uint64_t tokens)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < c->n_kinds; i++) {
+        const plim_kv_layers *k = &c->kinds[i];
+        const uint64_t copies =
+            plim_sat_mul((uint64_t)k->layers, (uint64_t)PLIM_MAX(k->copies, 1));
+        sum = plim_sat_add(sum, plim_sat_mul(plim_cache_bytes(k, r, tokens), copies));
+    }
+    return sum;
 }
 
 uint64_t plim_cache_state(const plim_kv_layers *k, const plim_cache_rules *r)

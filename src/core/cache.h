@@ -43,6 +43,9 @@ typedef struct plim_cache {
     bool returned;     /* keys and values of this pass are among the outputs */
 } plim_cache;
 
+/* Whether they keep keys and values of the text, or a state, or nothing: not both, and nothing else. */
+bool plim_cache_is_simple(const plim_kv_layers *k);
+
 /* Adds k->layers layers, the next ones of the model.  False: our memory is full. */
 bool plim_cache_add(plim_cache *c, plim_arena *a, const plim_kv_layers *k);
 
@@ -60,6 +63,7 @@ typedef struct plim_cache_rules {
     uint32_t
         state_bytes;  /* of an element of a state, and of the last inputs of a convolution */
     uint64_t step;    /* tokens are held in multiples of it */
+    uint64_t source;  /* tokens that an encoder has read, of each stream */
     uint64_t windows; /* in each stream: one for each of its sequences */
     uint64_t ahead;   /* tokens for which a stream has room besides its windows */
     uint64_t least_values; /* elements of values that each token takes at least */
@@ -72,6 +76,8 @@ uint64_t plim_cache_tokens(const plim_kv_layers *k, const plim_cache_rules *r,
 uint64_t plim_cache_row(const plim_kv_layers *k, const plim_cache_rules *r);
 /* Bytes of all that one of those layers holds of the tokens of a stream. */
 uint64_t plim_cache_bytes(const plim_kv_layers *k, const plim_cache_rules *r, uint64_t tokens);
+/* The same of all layers, with the copies of heads that transformers makes. */
+uint64_t plim_cache_sum(const plim_cache *c, const plim_cache_rules *r, uint64_t tokens);
 /* Bytes of the states of one of those layers, for each sequence. */
 uint64_t plim_cache_state(const plim_kv_layers *k, const plim_cache_rules *r);
 

@@ -80,24 +80,32 @@ plim_status plim_job_resolve(plim_job *job, const plim_graph *g, const plim_step
 
 /* ---- in words ------------------------------------------------------------------ */
 
-/* What an inference has of the cache, and what generating tokens adds. */
+/* Of a sequence of so many tokens. */
+static uint64_t sequence_bytes(const plim_job *job, const plim_graph *g, uint64_t tokens)
+{
+    const plim_kv_type type = {"", 1,
+                               (uint32_t)plim_dtype_bytes(plim_job_cache_dtype(job, g))};
+    const plim_cache_rules r = {.keys = &type, .values = &type, .step = 1, .windows = 1};
+    return plim_cache_sum(&g->kv, &r, tokens);
+}
+
+/* What an inference has of the cache, and what generating tokens adds: nothing in layers whose window is full. */
 static void note_cache(const plim_job *job, const plim_graph *g, plim_buf *b)
 {
-    const uint64_t token =
-        plim_sat_mul(g->kv.elements, plim_dtype_bytes(plim_job_cache_dtype(job, g)));
+    const uint64_t seq = (uint64_t)PLIM_MAX(g->sizes.seq, 0),
+                   all = sequence_bytes(job, g, seq);
     const char *space = b->n ? " " : "";
     if (g->kv.returned)
         plim_buf_printf(b,
                         "%sThe output holds the KV cache of its tokens: each token that is "
                         "generated adds %s for each sequence.",
-                        space, plim_fmt_bytes(token, false).s);
+                        space, plim_fmt_bytes(sequence_bytes(job, g, seq + 1) - all, false).s);
     else
         plim_buf_printf(b,
                         "%sA KV cache for generation is not included: %s for each token, up "
                         "to %s for a sequence of %" PRId64 ".",
-                        space, plim_fmt_bytes(token, false).s,
-                        plim_fmt_bytes(plim_sat_mul(token, (uint64_t)g->sizes.seq), false).s,
-                        g->sizes.seq);
+                        space, plim_fmt_bytes(sequence_bytes(job, g, 1), false).s,
+                        plim_fmt_bytes(all, false).s, g->sizes.seq);
 }
 
 plim_status plim_job_note(const plim_job *job, plim_graph *g, plim_err *err)

@@ -114,6 +114,18 @@ static plim_status refuse_model(const plim_serve_question *q, plim_err *err)
                      PLIM_STR_CUT(q->job->model->name));
 }
 
+/* An engine that gets a graph holds keys and values, or states. */
+static plim_status check_cache(const plim_serve_question *q, plim_err *err)
+{
+    for (uint32_t i = 0; i < q->g->kv.n_kinds; i++)
+        if (!plim_cache_is_simple(&q->g->kv.kinds[i]))
+            return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                             "how %s holds what layers of '" PLIM_STR_FMT
+                             "' keep is not known",
+                             q->engine->name, PLIM_STR_CUT(q->g->about.name));
+    return PLIM_OK;
+}
+
 static plim_status read_model(plim_serve_question *q, plim_err *err)
 {
     if (is_file(q) && q->engine->flags & PLIM_ENGINE_FILES)
@@ -130,6 +142,7 @@ static plim_status read_model(plim_serve_question *q, plim_err *err)
         return plim_fail(err, st, why.at, "%s", why.msg);
     if (!g->kv.n_kinds)
         return refuse_model(q, err);
+    PLIM_TRY(check_cache(q, err));
     q->most_context = g->sizes.seq_max > 0 ? (uint64_t)g->sizes.seq_max : 0;
     if (q->engine->flags & PLIM_ENGINE_HALVES && plim_question_dtype(q) == PLIM_F32 &&
         !q->job->settings->dtype)

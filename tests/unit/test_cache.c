@@ -64,6 +64,28 @@ static void test_kinds(void **state)
     plim_arena_free(&a);
 }
 
+static void test_simple(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *why;
+        plim_kv_layers k;
+        bool simple;
+    } T[] = {
+        {"keys and values", {.heads = 1, .keys = 8, .values = 8, .window = 9}, true},
+        {"a latent vector", {.heads = 1, .keys = 8}, true},
+        {"a state", {.channels = 8, .kernel = 4, .state = 8}, true},
+        {"nothing", {0}, true},
+        {"both", {.heads = 1, .keys = 8, .values = 8, .state = 8}, false},
+        {"a convolution besides", {.heads = 1, .keys = 8, .values = 8, .channels = 8}, false},
+        {"an index", {.heads = 1, .keys = 8, .index_keys = 8}, false},
+        {"compressed keys", {.heads = 1, .keys = 8, .window = 8, .ratio = 4}, false},
+        {"of an encoder", {.heads = 1, .keys = 8, .values = 8, .cross = true}, false},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(T); i++)
+        CHECK(T[i].why, plim_cache_is_simple(&T[i].k) == T[i].simple);
+}
+
 /* ---- bytes -------------------------------------------------------------------------------- */
 
 static void test_bytes(void **state)
@@ -172,6 +194,12 @@ static void test_bytes(void **state)
          2,
          64,
          28},
+        {"of the tokens of an encoder",
+         {.heads = 1, .keys = 8, .values = 8, .cross = true},
+         {.step = 1, .source = 3},
+         10,
+         3 * 32,
+         0},
         {"a layer that reads what another keeps",
          {0},
          {.step = 1, .state_bytes = 4},
@@ -188,12 +216,31 @@ static void test_bytes(void **state)
     }
 }
 
+/* Of all layers, with their copies. */
+static void test_sum(void **state)
+{
+    (void)state;
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_cache c = {0};
+    const plim_kv_layers k[] = {
+        {.layers = 3, .heads = 1, .keys = 8, .values = 8},
+        {.layers = 2, .heads = 1, .keys = 8, .values = 8, .window = 4},
+        {.layers = 1, .heads = 1, .keys = 8, .copies = 5},
+        {.layers = 7, .state = 9},
+    };
+    const plim_cache_rules r = {.keys = &fp16, .values = &fp16, .step = 1, .windows = 1};
+    for (size_t i = 0; i < PLIM_COUNT(k); i++)
+        assert_true(plim_cache_add(&c, &a, &k[i]));
+    assert_int_equal(plim_cache_sum(&c, &r, 10), 3 * 320 + 2 * 128 + 5 * 160);
+    plim_arena_free(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_kinds),
-        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_order),  cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_simple), cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_sum),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -338,19 +338,17 @@ static bool any_layer(const llama *l, bool windowed)
     return false;
 }
 
-/* What layers without and with a window keep. */
+/* What each layer keeps. */
 static void keep_tokens(const llama *l)
 {
     const config *c = l->c;
-    int64_t windowed = 0;
     for (int64_t i = 0; i < c->layers; i++)
-        windowed += l->windowed && l->windowed[i];
-    plim_hf_cache_heads(l->h, c->layers - windowed, c->kv_heads, c->head_dim);
-    plim_hf_cache(l->h, (plim_kv_layers){.layers = windowed,
-                                         .heads = c->kv_heads,
-                                         .keys = c->head_dim,
-                                         .values = c->head_dim,
-                                         .window = c->window});
+        plim_hf_cache(
+            l->h, (plim_kv_layers){.layers = 1,
+                                   .heads = c->kv_heads,
+                                   .keys = c->head_dim,
+                                   .values = c->head_dim,
+                                   .window = l->windowed && l->windowed[i] ? c->window : 0});
 }
 
 static void make_masks(llama *l, uint32_t positions)

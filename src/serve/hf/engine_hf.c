@@ -34,14 +34,7 @@ static uint64_t token_bytes(const plim_serve_question *q, const plim_kv_layers *
 static uint64_t sum_cache(const plim_serve_question *q, uint64_t tokens)
 {
     const plim_cache_rules r = plim_question_rules(q);
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < q->g->kv.n_kinds; i++) {
-        const plim_kv_layers *kv = &q->g->kv.kinds[i];
-        const uint64_t copies =
-            plim_sat_mul((uint64_t)kv->layers, (uint64_t)PLIM_MAX(kv->copies, 1));
-        sum = plim_sat_add(sum, plim_sat_mul(plim_cache_bytes(kv, &r, tokens), copies));
-    }
-    return plim_sat_mul(sum, q->concurrency);
+    return plim_sat_mul(plim_cache_sum(&q->g->kv, &r, tokens), q->concurrency);
 }
 
 /* The same for the layer that keeps the most. */

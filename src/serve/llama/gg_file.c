@@ -585,7 +585,7 @@ plim_status plim_gg_file_open(const plim_serve_question *q, plim_str format, pli
 static const char *graph_note(const plim_gguf_cache *kept, const struct arch *arch)
 {
     if (!kept->known)
-        return "is not an architecture that plimsoll knows: the weights are exact, the cache is the most that "
+        return "is not an architecture that plimsoll knows: the weights are exact, the cache is at most what "
                "the metadata allow, and the compute buffers are a guess";
     if (kept->encodes)
         return "is an encoder: llama.cpp keeps nothing of a request, which has to fit into one batch "
