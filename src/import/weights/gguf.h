@@ -14,6 +14,9 @@ plim_str plim_gguf_arch(const plim_gguf *f); /* "llama"; "": not given */
  * it is not there, or no number of 0 and more. */
 bool plim_gguf_model_number(const plim_gguf *f, const char *key, uint64_t i, uint64_t *out);
 
+/* The largest of its first n values; 0: there is none.  Those above INT32_MAX are no sizes. */
+uint64_t plim_gguf_model_most(const plim_gguf *f, const char *key, uint64_t n);
+
 /* What llama.cpp keeps of a request, and how sure that is. */
 typedef struct plim_gguf_cache {
     plim_cache cache; /* no kinds: the file has no layers */

@@ -37,15 +37,17 @@ enum {
     PLIM_GGUF_WKV = 1 << 4,
     PLIM_GGUF_SHORTCONV = 1 << 5,
     PLIM_GGUF_KDA = 1 << 6,
-    PLIM_GGUF_LINEAR = 1 << 7,        /* a state of the size of a head's keys, squared */
-    PLIM_GGUF_INDEX = 1 << 8,         /* attention.indexer.key_length */
-    PLIM_GGUF_INDEX_TYPES = 1 << 9,   /* attention.indexer.types: in those layers */
-    PLIM_GGUF_INDEX_GLM = 1 << 10,    /* without them every fourth, of long contexts */
-    PLIM_GGUF_INDEX_SPARSE = 1 << 11, /* not in leading_dense_block_count layers */
-    PLIM_GGUF_FURTHER = 1 << 12,      /* a cache for layers that predict further tokens */
-    PLIM_GGUF_LOOPS = 1 << 13,        /* num_loops: the layers run so many times */
-    PLIM_GGUF_ROUTER = 1 << 14,       /* a layer of one head more */
-    PLIM_GGUF_NGRAMS = 1 << 15,       /* ple.conv_kernel: in one layer */
+    PLIM_GGUF_LINEAR = 1 << 7,         /* a state of the size of a head's keys, squared */
+    PLIM_GGUF_INDEX = 1 << 8,          /* attention.indexer.key_length */
+    PLIM_GGUF_INDEX_TYPES = 1 << 9,    /* attention.indexer.types: in those layers */
+    PLIM_GGUF_INDEX_GLM = 1 << 10,     /* without them every fourth, of long contexts */
+    PLIM_GGUF_INDEX_SPARSE = 1 << 11,  /* not in leading_dense_block_count layers */
+    PLIM_GGUF_INDEX_IF_USED = 1 << 12, /* attention.indexer.top_k: 0, there is none */
+    PLIM_GGUF_INDEX_POOLED = 1 << 13,  /* of a key, its gate, and what they are pooled to */
+    PLIM_GGUF_FURTHER = 1 << 14,       /* a cache for layers that predict further tokens */
+    PLIM_GGUF_LOOPS = 1 << 15,         /* num_loops: the layers run so many times */
+    PLIM_GGUF_ROUTER = 1 << 16,        /* a layer of one head more */
+    PLIM_GGUF_NGRAMS = 1 << 17,        /* ple.conv_kernel: in one layer */
 };
 
 typedef struct arch {
@@ -66,7 +68,7 @@ static const arch archs[] = {
 static const arch usual = {.windows = PLIM_GGUF_IF_SET,
                            .pattern = 1,
                            .interval = 1,
-                           .more = PLIM_GGUF_LATENT | PLIM_GGUF_SHARED | PLIM_GGUF_SSM};
+                           .more = PLIM_GGUF_LATENT | PLIM_GGUF_SHARED | PLIM_GGUF_INDEX};
 
 static const arch *find_arch(plim_str name)
 {
@@ -90,12 +92,14 @@ bool plim_gguf_arch_window(plim_str name, uint64_t layer)
 
 /* ---- numbers ------------------------------------------------------------------------------ */
 
-enum { GGUF_MAX_LAYERS = 65536 };
+enum { CACHE_LAYERS = 4096 }; /* LLAMA_MAX_LAYERS is 512 */
 
 typedef struct reader {
     const gguf *f;
+    plim_map ids; /* of the keys of the architecture, without its name */
     const arch *arch;
     keeping keeps;
+    unsigned more;
     uint64_t all, layers; /* with those that predict further tokens, and without */
     uint64_t given;       /* layers in the metadata, of which there may be further copies */
     uint64_t hidden, heads;
@@ -107,12 +111,28 @@ typedef struct reader {
     plim_kv_layers state; /* of a layer that has one */
 } reader;
 
+/* A file has many keys, and they are asked for in each layer. */
+static plim_status map_keys(reader *r, plim_arena *a, plim_err *err)
+{
+    for (uint32_t i = 0; i < r->f->n_kvs; i++) {
+        const plim_str own = plim_gguf_own_key(r->f, r->f->kvs[i].key);
+        if (own.n && !plim_map_put(a, &r->ids, own, i))
+            return plim_oom(err);
+    }
+    return PLIM_OK;
+}
+
+static const gguf_kv *find_key(const reader *r, const char *key)
+{
+    uint32_t at;
+    return plim_map_get(&r->ids, plim_str_of(key), &at) ? &r->f->kvs[at] : NULL;
+}
+
 static uint64_t number_at(const reader *r, const char *key, uint64_t layer, uint64_t otherwise)
 {
     uint64_t x;
-    return plim_gguf_number(r->f, plim_gguf_of_model(r->f, key), layer, &x) && x <= INT32_MAX
-               ? x
-               : otherwise;
+    return plim_gguf_number(r->f, find_key(r, key), layer, &x) && x <= INT32_MAX ? x
+                                                                                 : otherwise;
 }
 
 static uint64_t number_of(const reader *r, const char *key, uint64_t otherwise)
@@ -120,16 +140,13 @@ static uint64_t number_of(const reader *r, const char *key, uint64_t otherwise)
     return number_at(r, key, 0, otherwise);
 }
 
-static bool has_flag(const reader *r, unsigned flag) { return r->arch->more & flag; }
+static bool has_flag(const reader *r, unsigned flag) { return r->more & flag; }
 
-static bool is_given(const reader *r, const char *key)
-{
-    return plim_gguf_of_model(r->f, key) != NULL;
-}
+static bool is_given(const reader *r, const char *key) { return find_key(r, key) != NULL; }
 
 static bool is_list(const reader *r, const char *key)
 {
-    const gguf_kv *kv = plim_gguf_of_model(r->f, key);
+    const gguf_kv *kv = find_key(r, key);
     return kv && kv->array;
 }
 
@@ -217,18 +234,26 @@ static bool has_state(const reader *r)
 
 static void read_index(reader *r)
 {
-    enum { POOLED = 3 }; /* its key, its gate, and what they are pooled to */
+    enum { POOLED = 3 };
     if (!has_flag(r, PLIM_GGUF_INDEX) && r->keeps != PLIM_GGUF_COMPRESSED)
         return;
     r->index = number_of(r, "attention.indexer.key_length", 0);
-    if (has_flag(r, PLIM_GGUF_KDA) && number_of(r, "attention.indexer.kpool", 0))
+    if (has_flag(r, PLIM_GGUF_INDEX_POOLED))
         r->index *= POOLED;
-    if (!number_of(r, "attention.indexer.top_k", 0) && r->latent &&
-        has_flag(r, PLIM_GGUF_FURTHER))
-        r->index = 0; /* hy_v4 with full attention */
+    if (has_flag(r, PLIM_GGUF_INDEX_IF_USED) && !number_of(r, "attention.indexer.top_k", 0))
+        r->index = 0;
 }
 
-/* What the keys of an architecture that is not known say of its layers. */
+/* The states for which an architecture that is not known has keys. */
+static unsigned guess_state(const reader *r)
+{
+    return is_given(r, "wkv.head_size")       ? PLIM_GGUF_WKV
+           : is_given(r, "shortconv.l_cache") ? PLIM_GGUF_SHORTCONV
+           : is_given(r, "kda.head_dim")      ? PLIM_GGUF_KDA
+                                              : PLIM_GGUF_SSM;
+}
+
+/* What its keys say of its layers. */
 static keeping guess_keeping(const reader *r)
 {
     if (!number_of(r, "attention.causal", 1))
@@ -485,7 +510,7 @@ static plim_status check_lists(const reader *r, plim_err *err)
                                        "feed_forward_length", "attention.recurrent_layers",
                                        "attention.compress_ratios"};
     for (size_t i = 0; i < PLIM_COUNT(keys); i++) {
-        const gguf_kv *kv = plim_gguf_of_model(r->f, keys[i]);
+        const gguf_kv *kv = find_key(r, keys[i]);
         if (kv && kv->array && kv->n && kv->n < r->given)
             return plim_fail(err, PLIM_EFORMAT, kv->at,
                              "'" PLIM_STR_FMT ".%s' has no value for layer %" PRIu64,
@@ -534,9 +559,11 @@ plim_status plim_gguf_cache_read(const gguf *f, plim_arena *a, plim_gguf_cache *
     const arch *found = find_arch(f->arch);
     reader r = {.f = f, .arch = found ? found : &usual};
     *out = (plim_gguf_cache){.known = found != NULL};
-    if (!plim_gguf_number(f, plim_gguf_of_model(f, "block_count"), 0, &r.all))
+    PLIM_TRY(map_keys(&r, a, err));
+    if (!plim_gguf_number(f, find_key(&r, "block_count"), 0, &r.all))
         return PLIM_OK;
     r.keeps = r.arch->keeps;
+    r.more = r.arch->more | (found ? 0 : guess_state(&r));
     r.hidden = number_of(&r, "embedding_length", 0);
     read_lengths(&r);
     read_state(&r);
@@ -545,10 +572,10 @@ plim_status plim_gguf_cache_read(const gguf *f, plim_arena *a, plim_gguf_cache *
     count_layers(&r);
     read_window(&r);
     read_index(&r);
-    if (r.all > GGUF_MAX_LAYERS)
+    if (r.all > CACHE_LAYERS)
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                          "the model has %" PRIu64 " layers, the limit is %d", r.all,
-                         GGUF_MAX_LAYERS);
+                         CACHE_LAYERS);
     out->nothing = keeps_nothing(&r);
     out->encodes = r.keeps == PLIM_GGUF_NOTHING;
     out->apart = r.keeps == PLIM_GGUF_COMPRESSED;

@@ -262,3 +262,13 @@ bool plim_gguf_model_number(const plim_gguf *f, const char *key, uint64_t i, uin
 {
     return plim_gguf_number(f, plim_gguf_of_model(f, key), i, out);
 }
+
+uint64_t plim_gguf_model_most(const plim_gguf *f, const char *key, uint64_t n)
+{
+    const gguf_kv *kv = plim_gguf_of_model(f, key);
+    uint64_t x, most = 0;
+    for (uint64_t i = 0; i < n && plim_gguf_number(f, kv, i, &x); i++)
+        if (x <= INT32_MAX)
+            most = PLIM_MAX(most, x);
+    return most;
+}

@@ -402,30 +402,17 @@ static void describe_graph(const plim_serve_question *q, plim_gg_file *f)
     f->all_layers = m->layers;
 }
 
-/* The largest number of a key, which may have one for each layer; 0: it has none. */
-static int64_t most_of(const plim_gguf *g, const char *key, int64_t layers)
-{
-    uint64_t x, most = 0;
-    for (int64_t i = 0; i < layers; i++)
-        if (plim_gguf_model_number(g, key, (uint64_t)i, &x) && x <= INT32_MAX)
-            most = PLIM_MAX(most, x);
-    return (int64_t)most;
-}
-
 /* As block_count says, which the reader has compared with the tensors. */
 static plim_status describe_layers(const plim_gguf *g, plim_gg_file *f, plim_err *err)
 {
-    enum { LAYERS = 65536 };
-    uint64_t all, further = 0;
+    uint64_t all = 0, further = 0;
     plim_gguf_model_number(g, "nextn_predict_layers", 0, &further);
-    if (!plim_gguf_model_number(g, "block_count", 0, &all))
-        all = (uint64_t)f->model.layers;
-    if (all > LAYERS)
-        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
-                         "the model has %" PRIu64 " layers, the limit is %d", all, LAYERS);
+    plim_gguf_model_number(g, "block_count", 0, &all);
     f->all_layers = (int64_t)all;
     f->model.layers = (int64_t)plim_sat_sub(all, further);
-    return PLIM_OK;
+    return f->kept.cache.n_kinds ? PLIM_OK
+                                 : plim_fail(err, PLIM_EFORMAT, 0,
+                                             "the metadata do not give the number of layers");
 }
 
 static void describe_heads(const plim_gguf *g, plim_gg_file *f)
@@ -440,7 +427,7 @@ static void describe_heads(const plim_gguf *g, plim_gg_file *f)
         {"attention.sliding_window", &m->window}, {"expert_used_count", &m->used},
         {"embedding_length_out", &f->embedding}};
     for (size_t i = 0; i < PLIM_COUNT(numbers); i++)
-        *numbers[i].to = most_of(g, numbers[i].key, m->layers);
+        *numbers[i].to = (int64_t)plim_gguf_model_most(g, numbers[i].key, (uint64_t)m->layers);
     m->kv_heads = m->kv_heads ? m->kv_heads : m->heads;
     m->head_k = m->head_k ? m->head_k : m->heads ? m->hidden / m->heads : 0;
     m->head_v = m->head_v ? m->head_v : m->heads ? m->hidden / m->heads : 0;
@@ -453,9 +440,9 @@ static plim_status describe_metadata(const plim_serve_question *q, plim_gg_file 
     const plim_gguf *g;
     PLIM_TRY(plim_gguf_open(q->job->model->source.bytes, q->arena, &g, err));
     f->arch = plim_gguf_arch(g);
+    PLIM_TRY(plim_gguf_cache_read(g, q->arena, &f->kept, err));
     PLIM_TRY(describe_layers(g, f, err));
     describe_heads(g, f);
-    PLIM_TRY(plim_gguf_cache_read(g, q->arena, &f->kept, err));
     f->model.encodes = f->kept.encodes;
     f->listed = f->kept.known;
     return PLIM_OK;
