@@ -30,7 +30,7 @@ typedef struct plim_gguf_cache {
     bool apart;        /* each sequence has cells of its own, even if others share theirs */
     const char *doubt; /* why it is not exact: "'x.head_rank' is not known"; NULL: it is */
 } plim_gguf_cache;
-/* In `a`.  PLIM_EFORMAT, PLIM_EUNSUPPORTED: the metadata do not say. */
+/* In `a`.  PLIM_EFORMAT, PLIM_EUNSUPPORTED, PLIM_ERANGE: the metadata do not say. */
 plim_status plim_gguf_cache_read(const plim_gguf *f, plim_arena *a, plim_gguf_cache *out,
                                  plim_err *err);
 

@@ -519,6 +519,19 @@ static plim_status check_lists(const reader *r, plim_err *err)
     return PLIM_OK;
 }
 
+/* Whether what a layer keeps can be counted, however many tokens there are. */
+static plim_status check_size(const plim_kv_layers *k, uint64_t layer, plim_err *err)
+{
+    const uint64_t most = UINT64_C(1) << 48,
+                   lengths = plim_sat_add((uint64_t)k->keys, (uint64_t)k->values),
+                   inputs = plim_sat_mul((uint64_t)k->channels, (uint64_t)k->kernel);
+    return plim_sat_mul((uint64_t)k->heads, lengths) < most &&
+                   plim_sat_add(inputs, (uint64_t)k->state) < most
+               ? PLIM_OK
+               : plim_fail(err, PLIM_ERANGE, 0,
+                           "the size of what layer %" PRIu64 " keeps overflows", layer);
+}
+
 /* Any layer may keep as much, where that is not known. */
 static void add_most(const reader *r, const plim_kv_layers *k, plim_kv_layers *most)
 {
@@ -545,6 +558,7 @@ static plim_status add_layers(const reader *r, plim_arena *a, plim_gguf_cache *o
                              "the metadata do not give the length of keys and values (layer "
                              "%" PRIu64 ")",
                              i);
+        PLIM_TRY(check_size(&k, i, err));
         add_most(r, &k, &out->most);
         out->widest_values = PLIM_MAX(out->widest_values, r->values[has_window(r, i)] * heads);
         if (!plim_cache_add(&out->cache, a, &k))

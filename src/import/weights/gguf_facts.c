@@ -225,7 +225,7 @@ static plim_status cache_facts(const gguf *f, plim_inventory *v, plim_err *err)
     plim_gguf_cache c;
     plim_err why = PLIM_ERR_INIT;
     plim_status st = plim_gguf_cache_read(f, v->arena, &c, &why);
-    if (st == PLIM_EFORMAT || st == PLIM_EUNSUPPORTED)
+    if (st == PLIM_EFORMAT || st == PLIM_EUNSUPPORTED || st == PLIM_ERANGE)
         return plim_inventory_note(v, err, "the size of the KV cache is not known: %s",
                                    why.msg);
     if (st)

@@ -403,16 +403,13 @@ static void describe_graph(const plim_serve_question *q, plim_gg_file *f)
 }
 
 /* As block_count says, which the reader has compared with the tensors. */
-static plim_status describe_layers(const plim_gguf *g, plim_gg_file *f, plim_err *err)
+static void describe_layers(const plim_gguf *g, plim_gg_file *f)
 {
     uint64_t all = 0, further = 0;
     plim_gguf_model_number(g, "nextn_predict_layers", 0, &further);
     plim_gguf_model_number(g, "block_count", 0, &all);
     f->all_layers = (int64_t)all;
     f->model.layers = (int64_t)plim_sat_sub(all, further);
-    return f->kept.cache.n_kinds ? PLIM_OK
-                                 : plim_fail(err, PLIM_EFORMAT, 0,
-                                             "the metadata do not give the number of layers");
 }
 
 static void describe_heads(const plim_gguf *g, plim_gg_file *f)
@@ -441,7 +438,7 @@ static plim_status describe_metadata(const plim_serve_question *q, plim_gg_file 
     PLIM_TRY(plim_gguf_open(q->job->model->source.bytes, q->arena, &g, err));
     f->arch = plim_gguf_arch(g);
     PLIM_TRY(plim_gguf_cache_read(g, q->arena, &f->kept, err));
-    PLIM_TRY(describe_layers(g, f, err));
+    describe_layers(g, f);
     describe_heads(g, f);
     f->model.encodes = f->kept.encodes;
     f->listed = f->kept.known;
