@@ -35,7 +35,9 @@ static bool find_kind(plim_cache *c, plim_arena *a, const plim_kv_layers *k, uin
 bool plim_cache_add(plim_cache *c, plim_arena *a, const plim_kv_layers *k)
 {
     uint32_t at;
-    plim_assert(k->layers > 0);
+    plim_assert(k->layers >= 0);
+    if (!k->layers)
+        return true;
     if (!find_kind(c, a, k, &at))
         return false;
     c->kinds[at].layers += k->layers;

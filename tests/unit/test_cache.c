@@ -22,6 +22,8 @@ static void test_order(void **state)
         assert_true(plim_cache_add(&c, &a, i == 1 ? &window : &all));
     }
     assert_true(plim_cache_add(&c, &a, &none));
+    none.layers = 0;
+    assert_true(plim_cache_add(&c, &a, &none));
     static const plim_cache_run runs[] = {{0, 1}, {1, 1}, {0, 3}, {1, 1},
                                           {0, 1}, {1, 1}, {2, 3}};
     assert_int_equal(c.n_kinds, 3);
