@@ -62,8 +62,10 @@ static int estimate_model(plim_args *a, const plim_model *m)
         return plim_console_error(&err);
     plim_status st =
         plim_estimate_print(e, a->render, &a->style, plim_console_put, &a->console, &err);
-    /* exit status 0 promises that the step fits, so "maybe" counts as no */
-    bool no = e->fits == PLIM_FITS_NO || e->fits == PLIM_FITS_MAYBE || e->over_budget;
+    /* exit status 0 promises that the step fits, so "maybe" and "incomplete" count as no */
+    const char *left_out = e->model->left_out;
+    bool fits = e->fits == PLIM_FITS_YES || e->fits == PLIM_FITS_NO_CARD;
+    bool no = !fits || e->over_budget || (e->budget_bytes && left_out && *left_out);
     plim_estimate_free(e);
     int code = plim_console_result(&a->console, st, &err);
     return code ? code : no ? PLIM_EXIT_NO : PLIM_EXIT_DONE;
@@ -75,8 +77,10 @@ const plim_cmd plim_cmd_estimate = {
     .name = "estimate",
     .usage = "MODEL",
     .doc = "predict memory, and show what is live at the peak",
-    .about = "With a card, exit status 1 means that the step does not fit, or may not; with "
-             "--budget, that it exceeds the budget.",
+    .about =
+        "With a card, exit status 1 means that the step does not fit, or may not; with "
+        "--budget, that it exceeds the budget. It is 1, too, where a part of the model is "
+        "not counted.",
     .examples =
         {"plimsoll estimate resnet50 --batch 64 --optimizer adamw --gpu rtx4090",
          "plimsoll estimate llama-3.1-8b --dtype bf16 --seq 2048 --lora r=16 --gpu h100"},

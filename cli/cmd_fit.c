@@ -13,7 +13,7 @@ static int fit_model(plim_args *a, const plim_model *m)
         plim_fit_print(f, a->render, &a->style, plim_console_put, &a->console, &err);
     bool any = false;
     for (uint32_t i = 0; i < f->n_cards; i++)
-        any = any || f->cards[i]->fits;
+        any = any || (f->cards[i]->fits && f->cards[i]->verdict != PLIM_FITS_INCOMPLETE);
     plim_fit_free(f);
     int code = plim_console_result(&a->console, st, &err);
     return code ? code : any ? PLIM_EXIT_DONE : PLIM_EXIT_NO;
@@ -78,7 +78,8 @@ const plim_cmd plim_cmd_fit = {
     .about =
         "Without a card, tries all of them. --find seq finds the longest sequence instead, "
         "--serve what an inference engine can serve. "
-        "Exit status 1 means that no card fits a batch of 1.",
+        "Exit status 1 means that no card fits a batch of 1, or that a part of the model is not "
+        "counted.",
     .examples = {"plimsoll fit resnet50 --optimizer adamw --gpu t4,rtx4090,h100",
                  "plimsoll fit gpt2 --find seq --batch 8 --gpu t4"},
     .options = PLIM_USE_SETTINGS | PLIM_USE_FIT | PLIM_USE_CARDS | PLIM_USE_JSON |

@@ -370,6 +370,9 @@ typedef struct plim_model_info {
     /* of a model of the Hugging Face hub that is not built in: its id, its commit, and the
      * cache that has it; "": it is none */
     const char *origin;
+    /* what of the model is not counted, in words, so that no verdict on it is "yes"; "": it
+     * is whole */
+    const char *left_out;
 } plim_model_info;
 /* clang-format on */
 /* end of figures */
@@ -423,6 +426,8 @@ typedef struct plim_bucket {
 /* end of figures */
 
 typedef enum plim_fits {
+    PLIM_FITS_INCOMPLETE = -3, /* what is counted fits, or may, but a part of the model is not
+                                  counted: see left_out of the model */
     PLIM_FITS_NO_CARD = -2, /* no card was chosen */
     PLIM_FITS_MAYBE = -1,   /* at the lower bounds only, or the context size is unknown */
     PLIM_FITS_NO = 0,       /* not even with context and workspaces at their lower bounds */
@@ -570,7 +575,8 @@ typedef struct plim_estimate {
     const char *gpu; /* the card's full name; NULL: none was chosen */
     uint64_t gpu_bytes; /* memory of the card; 0: none was chosen */
     /* "yes"; "no"; "maybe": the capacity is between needed_low and needed_high, or the size
-     * of the CUDA context is not known; PLIM_FITS_NO_CARD: no card was chosen */
+     * of the CUDA context is not known; "incomplete": what is counted fits, or may, but a
+     * part of the model is not counted; PLIM_FITS_NO_CARD: no card was chosen */
     plim_fits fits;
     bool oom; /* memory runs out even at the lower bounds */
     const char *oom_text; /* the error message that PyTorch prints; only if oom */
@@ -951,6 +957,7 @@ typedef struct plim_fit_row {
     int price_usd; /* of the card at its launch (US dollars); 0: not known */
     bool context_known; /* the size of the CUDA context is known */
     bool fits; /* at least 1 of what was searched for fits */
+    plim_fits verdict; /* on that batch, as in an estimate; "no": nothing fits */
 } plim_fit_row;
 
 /* The largest batch, or the longest sequence, for each card. */
@@ -983,8 +990,8 @@ typedef struct plim_card_row {
     const char *gpu; /* the card's full name */
     uint64_t gpu_bytes; /* memory of the card */
     bool gpu_exact; /* a driver reported it; else it is estimated from the marketed size */
-    /* "yes", "no", or "maybe": at the lower bounds only, or the size of the CUDA context is
-     * not known */
+    /* "yes"; "no"; "maybe": at the lower bounds only, or the size of the CUDA context is
+     * not known; "incomplete": a part of the model is not counted */
     plim_fits fits;
     /* reserved and the CUDA context, at the lower bounds; only if context_known */
     uint64_t device_low;
@@ -1056,7 +1063,9 @@ typedef struct plim_serve_row {
 /* clang-format off */
 /* The most that a card holds. */
 typedef struct plim_serve_most {
-    uint64_t sure; /* with everything at its upper bound; 0: none (tokens, or requests) */
+    /* with everything at its upper bound; 0: none, or a part of the model is not counted
+     * (tokens, or requests) */
+    uint64_t sure;
     uint64_t usual; /* with everything at its usual size; 0: none (tokens, or requests) */
     bool limited; /* the model or the search allows no more than usual, not the card */
 } plim_serve_most;

@@ -107,6 +107,9 @@ class ModelInfo(Record):
     origin: str
     """of a model of the Hugging Face hub that is not built in: its id, its commit, and the cache that has it; '':
     it is none; not always there"""
+    left_out: str
+    """what of the model is not counted, in words, so that no verdict on it is 'yes'; '': it is whole; not always
+    there"""
 
 
 class StepTime(Record):
@@ -171,7 +174,8 @@ class CardRun(Record):
     gpu_exact: bool
     """a driver reported it; else it is estimated from the marketed size"""
     fits: str
-    """'yes', 'no', or 'maybe': at the lower bounds only, or the size of the CUDA context is not known"""
+    """'yes'; 'no'; 'maybe': at the lower bounds only, or the size of the CUDA context is not known; 'incomplete':
+    a part of the model is not counted"""
     device_low: Optional[int]
     """reserved and the CUDA context, at the lower bounds; None unless the size of the CUDA context is known"""
     device: Optional[int]
@@ -418,7 +422,8 @@ class Verdict(Record):
     """memory of the card; None: none was chosen"""
     fits: Optional[str]
     """'yes'; 'no'; 'maybe': the capacity is between needed_low and needed_high, or the size of the CUDA context is
-    not known; None: no card was chosen"""
+    not known; 'incomplete': what is counted fits, or may, but a part of the model is not counted; None: no card
+    was chosen"""
     oom: bool
     """memory runs out even at the lower bounds"""
     oom_text: Optional[str]
@@ -431,7 +436,7 @@ class Budget(Record):
     bytes: int
     """the setting; 0: not set"""
     within: bool
-    """reserved_high is within it"""
+    """reserved_high is within it, and the model is counted whole"""
 
 
 class Timeline(Record):
@@ -824,7 +829,7 @@ class ServeMost(Record):
     """The most that a card holds."""
 
     sure: int
-    """with everything at its upper bound; 0: none (tokens, or requests)"""
+    """with everything at its upper bound; 0: none, or a part of the model is not counted (tokens, or requests)"""
     usual: int
     """with everything at its usual size; 0: none (tokens, or requests)"""
     limited: bool
@@ -1124,7 +1129,8 @@ class Card(Record):
     limited: bool
     """the search or the model ended at this batch, not the card"""
     at_most: bool
-    """the size of the CUDA context is not known and not counted: the batch may be smaller"""
+    """the size of the CUDA context is not known and not counted, or a part of the model is not: the batch may be
+    smaller"""
     reserved: int
     """at that batch, or at batch 1 if none fits"""
     device_low: Optional[int]
@@ -1158,6 +1164,8 @@ class Card(Record):
     """of the card at its launch (US dollars); None: not known"""
     usd_per_sample_per_s: Optional[float]
     """the price for each of samples_per_s (US dollars); None: not known"""
+    verdict: str
+    """on that batch, as in an estimate; 'no': nothing fits"""
 
 
 class FitReport(Record):

@@ -116,7 +116,8 @@ class Estimate(Result, EstimateReport):
 
     @property
     def fits(self) -> Optional[bool]:
-        """Whether it fits on the card.  None: it is not certain (`fit.fits` is "maybe"), or no card was chosen."""
+        """Whether it fits on the card.  None: it is not certain (`fit.fits` is "maybe"), a part of the model is not
+        counted ("incomplete"), or no card was chosen."""
         word: Optional[str] = self.to_dict()["fit"]["fits"]
         return {"yes": True, "no": False}.get(word or "")
 

@@ -80,8 +80,9 @@ plim_status plim__model_info(plim_arena *a, const plim_graph *g, const plim_mode
                            .name = plim__cstr(a, g->about.name),
                            .format = plim__cstr(a, g->about.format),
                            .producer = plim__cstr(a, g->about.producer),
-                           .note = plim__cstr(a, g->about.note),
                            .origin = plim__cstr(a, g->about.origin),
+                           .note = plim__cstr(a, plim_graph_note(g)),
+                           .left_out = plim__cstr(a, g->about.left_out),
                            .parameters = c.parameters,
                            .trainable_parameters = c.trainable,
                            .buffers = c.buffers,
@@ -100,8 +101,9 @@ plim_status plim__model_info(plim_arena *a, const plim_graph *g, const plim_mode
         if (g->values[i].kind == PLIM_VALUE_PARAMETER)
             m->dtype = g->values[i].meta.dtype;
     *out = m;
-    return m->name && m->format && m->producer && m->note && m->origin ? PLIM_OK
-                                                                       : plim_oom(err);
+    return m->name && m->format && m->producer && m->note && m->origin && m->left_out
+               ? PLIM_OK
+               : plim_oom(err);
 }
 
 /* ---- helpers for front ends ---------------------------------------------------------- */

@@ -14,7 +14,8 @@ static plim_status search_most(const plim_serve_question *q, plim_serve_axis axi
                                plim_serve_most *out, plim_err *err)
 {
     bool limited;
-    PLIM_TRY(plim_engine_most(q, axis, true, &out->sure, &limited, err));
+    if (plim_question_whole(q))
+        PLIM_TRY(plim_engine_most(q, axis, true, &out->sure, &limited, err));
     return plim_engine_most(q, axis, false, &out->usual, &out->limited, err);
 }
 
@@ -35,6 +36,7 @@ static plim_status describe_weights(const plim_serve_question *q, plim_arena *a,
     if (!m)
         return plim_oom(err);
     *m = (plim_model_info){.size = sizeof *m,
+                           .left_out = "",
                            .name = plim__cstr(a, q->job->model->name),
                            .format = plim__cstr(a, q->held->format),
                            .producer = plim__cstr(a, q->held->producer)};
@@ -45,6 +47,28 @@ static plim_status describe_weights(const plim_serve_question *q, plim_arena *a,
     }
     *out = m;
     return m->name && m->format && m->producer ? PLIM_OK : plim_oom(err);
+}
+
+/* What is left out of the model or of its draft, with the note that says so. */
+static plim_status describe_draft(const plim_serve_question *q, plim_arena *a,
+                                  const plim_model_info **model, plim_err *err)
+{
+    const plim_serve_question *draft = q->draft;
+    if (!draft || plim_question_whole(draft))
+        return PLIM_OK;
+    plim_graph both = {.arena = a};
+    both.about.left_out = q->g ? q->g->about.left_out : PLIM_STR("");
+    both.about.note = q->g ? q->g->about.note : plim_str_of((*model)->note);
+    plim_str says =
+        plim_arena_printf(a, "draft: " PLIM_STR_FMT, PLIM_STR_ARG(draft->g->about.left_out));
+    plim_model_info *m = PLIM_NEW(a, plim_model_info);
+    if (!says.p || !m || !plim_graph_leave_out(&both, says))
+        return plim_oom(err);
+    *m = **model;
+    m->left_out = plim__cstr(a, both.about.left_out);
+    m->note = plim__cstr(a, plim_graph_note(&both));
+    *model = m;
+    return m->left_out && m->note ? PLIM_OK : plim_oom(err);
 }
 
 /* *draft: to be closed by the caller, whatever the status; NULL: there is none. */
@@ -58,9 +82,9 @@ static plim_status open_question(plim_serve_question *q, plim_job *job, plim_are
         st = plim_model_open(name, draft, err);
     if (!st && name)
         st = plim_question_open_draft(q, *draft, err);
-    if (st)
-        return st;
-    return q->g ? plim__model_info(a, q->g, model, err) : describe_weights(q, a, model, err);
+    if (!st)
+        st = q->g ? plim__model_info(a, q->g, model, err) : describe_weights(q, a, model, err);
+    return st ? st : describe_draft(q, a, model, err);
 }
 
 static void describe_answer(const plim_serve_question *q, const plim_serve_answer *a,
@@ -193,7 +217,7 @@ static plim_status choose_format(const formats *f, plim_arena *scratch, uint32_t
         plim_arena_reset(scratch);
         plim_status st = plim_engine_ask(&q, scratch, &answer, err);
         plim_fits fits = st ? PLIM_FITS_NO : plim_answer_fits(&q, &answer);
-        if (st || fits == PLIM_FITS_YES)
+        if (st || fits == PLIM_FITS_YES || fits == PLIM_FITS_INCOMPLETE)
             return st;
         if (fits == PLIM_FITS_MAYBE)
             may = PLIM_MIN(may, *at);

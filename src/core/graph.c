@@ -20,6 +20,29 @@ void plim_graph_expect(plim_graph *g, uint32_t n)
     g->cap.values = g->cap.nodes = n;
 }
 
+bool plim_graph_leave_out(plim_graph *g, plim_str what)
+{
+    plim_assert(what.n > 0);
+    const plim_str before = g->about.left_out;
+    g->about.left_out = before.n ? plim_arena_printf(g->arena, PLIM_STR_FMT "; " PLIM_STR_FMT,
+                                                     PLIM_STR_ARG(before), PLIM_STR_ARG(what))
+                                 : what;
+    return g->about.left_out.p != NULL;
+}
+
+plim_str plim_graph_note(const plim_graph *g)
+{
+    const plim_str out = g->about.left_out, note = g->about.note;
+    const bool sentence = note.n && note.p[0] >= 'A' && note.p[0] <= 'Z';
+    return !out.n ? (note.n ? note : PLIM_STR(""))
+                  : plim_arena_printf(g->arena, "incomplete: " PLIM_STR_FMT "%s" PLIM_STR_FMT,
+                                      PLIM_STR_ARG(out),
+                                      !note.n    ? ""
+                                      : sentence ? ". "
+                                                 : "; ",
+                                      PLIM_STR_ARG(note));
+}
+
 plim_node *plim_graph_take_nodes(plim_graph *g, uint32_t *n)
 {
     plim_node *old = g->nodes;

@@ -126,7 +126,8 @@ typedef struct plim_graph_about {
     plim_str model_type; /* of a config.json: "llama"; else empty */
     plim_str attention;  /* where there is a choice, the one that was made: "sdpa", "eager" */
     plim_str note; /* what a reader should know about figures from this graph; may be empty */
-    uint32_t top1; /* published top-1 accuracy, thousandths of a percent; 0: not known */
+    plim_str left_out; /* what of the model the graph does not have; empty: it is whole */
+    uint32_t top1;     /* published top-1 accuracy, thousandths of a percent; 0: not known */
 } plim_graph_about;
 
 /* The sizes of its inputs: those that the user may give, and those that it was built with. */
@@ -190,6 +191,12 @@ plim_status plim_graph_init(plim_graph *g, plim_arena *a, plim_err *err); /* mak
 /* Called before the first value: reserves room for n values and n nodes, so that the arrays
  * need not be moved as they grow.  Only a hint: a wrong number does no harm. */
 void plim_graph_expect(plim_graph *g, uint32_t n);
+
+/* A part of the model is not in the graph, as a clause says ("only the encoder is counted"): no verdict on it is
+ * a yes.  False: our memory is full. */
+bool plim_graph_leave_out(plim_graph *g, plim_str what);
+/* What is left out, then the note, in words; {NULL, 0}: our memory is full. */
+plim_str plim_graph_note(const plim_graph *g);
 
 /* Takes all nodes out, *n of them: a transform puts them back, or others in their place.  Owned by
  * the arena. */

@@ -96,8 +96,9 @@ typedef struct plim_tape {
     plim_bound bound; /* of sizes that are not exact only this one is kept; USUAL: all three */
     bool (*ends)(void *ud); /* asks whether the writer may stop; NULL: it may not */
     void *ends_ud;
-    bool waits;    /* streams use storages of others: until when is known within bounds only */
-    bool searched; /* cuDNN tried its plans, for which it may take all memory that is free */
+    bool waits; /* streams use storages of others: until when is known within bounds only */
+    bool incomplete; /* a part of the model makes no requests here: see left_out in graph.h */
+    bool searched;   /* cuDNN tried its plans, for which it may take all memory that is free */
     uint8_t callers
         [PLIM_CUDA_LIBRARIES]; /* the threads that call each: 1 the main one, 2 autograd's */
 } plim_tape;

@@ -122,12 +122,13 @@ static void say_verdicts(plim_buf *b, const plim_changes *c, plim_fits now)
     const bool no = now == PLIM_FITS_NO;
     say_verdict(b, c, PLIM_FITS_YES, " Would fit:");
     say_verdict(b, c, PLIM_FITS_MAYBE, no ? " Might fit:" : " Might still not fit:");
+    say_verdict(b, c, PLIM_FITS_INCOMPLETE, " Would fit as far as it is counted:");
     say_verdict(b, c, PLIM_FITS_NO, no ? " Would not fit either:" : " Would not fit:");
 }
 
 static void say_changes(plim_buf *b, const plim_changes *c, const plim_estimate *e)
 {
-    bool settled = e->fits == PLIM_FITS_YES || e->fits == PLIM_FITS_NO_CARD;
+    bool settled = plim_fit_settled(e->fits);
     if (!c->tried.n)
         plim_buf_printf(b, " No other setting that would lower it applies.");
     else if (!c->n)
@@ -145,7 +146,7 @@ plim_status plim_advice_make(const plim_job *job, const plim_graph *g, const pli
                              const plim_estimate *e, plim_arena *a, plim_advice *out,
                              plim_err *err)
 {
-    bool settled = e->fits == PLIM_FITS_YES || e->fits == PLIM_FITS_NO_CARD;
+    bool settled = plim_fit_settled(e->fits);
     const plim_settings *s = job->settings;
     uint64_t part[PLIM_PART_COUNT] = {0};
     plim_changes changes = {0};

@@ -326,7 +326,7 @@ static bool exclude_each_other(unsigned chosen)
 
 static int rank_fits(plim_fits fits)
 {
-    return fits == PLIM_FITS_YES ? 2 : fits == PLIM_FITS_MAYBE;
+    return fits == PLIM_FITS_YES ? 2 : fits == PLIM_FITS_MAYBE || fits == PLIM_FITS_INCOMPLETE;
 }
 
 static int count_rows(unsigned chosen)
@@ -408,7 +408,7 @@ plim_status plim_changes_simulate(const plim_job *job, const plim_graph *g, cons
 {
     enum { ROOM = PLIM_COUNT(rows) + COMBINED + 1 };
     search s = {.job = job, .g = g, .e = e, .a = a, .err = err};
-    bool settled = e->fits == PLIM_FITS_YES || e->fits == PLIM_FITS_NO_CARD;
+    bool settled = plim_fit_settled(e->fits);
     uint32_t few = t->n_events < LONG_TAPE ? FEW : FEW_OF_LONG;
     s.found = PLIM_NEW_N(a, trial, ROOM);
     out->rows = PLIM_NEW_N(a, plim_change, ROOM);

@@ -410,6 +410,7 @@ static plim_status measure_size(plim_fit_search *s, int64_t size, plim_fit_row *
     plim_err why = PLIM_ERR_INIT;
     plim_status st = PLIM_OK;
     bool refused = false;
+    const bool found = size > 0;
     size = PLIM_MAX(size, 1);
     if (!is_kept(s, size)) {
         st = run_size(s, size, NULL, &refused, &why);
@@ -437,6 +438,7 @@ static plim_status measure_size(plim_fit_search *s, int64_t size, plim_fit_row *
     row->needed_low = v.needed_low;
     row->needed_high = v.needed_high;
     row->headroom = v.headroom;
+    row->verdict = found ? v.fits : PLIM_FITS_NO;
     plim_assert(row->device_low <= row->device_high && row->needed_low <= row->needed_high);
     plim_assert(row->reserved_low <= row->reserved && row->reserved <= row->reserved_high);
     return PLIM_OK;

@@ -282,8 +282,14 @@ static bool has_bounds(const plim_job *job, const plim_tape *t)
 
 enum { USUAL, LOW, HIGH, SIZES };
 
-static void combine_sizes(const plim_job *job, plim_verdict *v, const size_run *runs,
-                          uint32_t n)
+plim_fits plim_fit_counted(plim_fits counted, bool incomplete)
+{
+    const bool may = counted == PLIM_FITS_YES || counted == PLIM_FITS_MAYBE;
+    return incomplete && may ? PLIM_FITS_INCOMPLETE : counted;
+}
+
+static void combine_sizes(const plim_job *job, const plim_tape *t, plim_verdict *v,
+                          const size_run *runs, uint32_t n)
 {
     plim_assert(n == 1 || n == SIZES);
     const size_run *high = &runs[n - 1];
@@ -308,6 +314,7 @@ static void combine_sizes(const plim_job *job, plim_verdict *v, const size_run *
               : !any                                                     ? PLIM_FITS_NO
               : (v->modelled ? all : high->fits_high) && v->context.high ? PLIM_FITS_YES
                                                                          : PLIM_FITS_MAYBE;
+    v->fits = plim_fit_counted(v->fits, t->incomplete);
     v->sim = runs[USUAL].sim;
     v->reserved = PLIM_MIN(PLIM_MAX(v->sim.peak_reserved, v->reserved_low), v->reserved_high);
     plim_assert(v->reserved_low <= v->reserved && v->reserved <= v->reserved_high);
@@ -370,7 +377,7 @@ static plim_status judge_tape(const plim_job *job, const plim_tape *t, unsigned 
         failed ? plim_fail(err, failed->err.code, failed->err.at, "%s", failed->err.msg)
                : PLIM_OK;
     if (!st)
-        combine_sizes(job, out, runs, n);
+        combine_sizes(job, t, out, runs, n);
     if (!st && out->fits == PLIM_FITS_NO) {
         out->oom_text = plim_arena_printf(a, PLIM_STR_FMT, PLIM_STR_ARG(lean->oom_text));
         st = out->oom_text.p ? PLIM_OK : plim_oom(err);

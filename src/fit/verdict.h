@@ -48,6 +48,15 @@ typedef struct plim_verdict {
     plim_str oom_text;                /* with everything at its lower bound; fits: no */
 } plim_verdict;
 
+/* The verdict on a model from that on what is counted of it: where that is not all, it is never a yes. */
+plim_fits plim_fit_counted(plim_fits counted, bool incomplete);
+
+/* Nothing is to be changed, or no change that is simulated would settle it. */
+static inline bool plim_fit_settled(plim_fits fits)
+{
+    return fits == PLIM_FITS_YES || fits == PLIM_FITS_NO_CARD || fits == PLIM_FITS_INCOMPLETE;
+}
+
 /* Judges a tape on the job's card, or on a card without a limit.  `what` (PLIM_SIM_...) is
  * wanted of the usual sizes; what is needed takes some ten more simulations and is searched
  * for only if `needed`.  *out lives in `a`. */

@@ -49,6 +49,14 @@ plim_status plim_inventory_note(plim_inventory *v, plim_err *err, const char *fm
     return PLIM_OK;
 }
 
+plim_status plim_inventory_about(plim_inventory *v, const plim_graph *g, plim_err *err)
+{
+    const plim_str note = plim_graph_note(g);
+    if (!note.p)
+        return plim_oom(err);
+    return note.n ? plim_inventory_note(v, err, PLIM_STR_FMT, PLIM_STR_ARG(note)) : PLIM_OK;
+}
+
 plim_status plim_inventory_dim(plim_inventory *v, plim_str name, int64_t value, plim_err *err)
 {
     plim_open_dim d = {plim_arena_str(v->arena, name), value};

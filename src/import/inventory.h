@@ -49,5 +49,7 @@ plim_status plim_inventory_dim(plim_inventory *v, plim_str name, int64_t value, 
 /* Adds parameters, buffers and constants of a graph, with their ties, and the sizes that it
  * leaves open. */
 plim_status plim_inventory_graph(plim_inventory *v, const plim_graph *g, plim_err *err);
+/* The note of a graph, if it has one. */
+plim_status plim_inventory_about(plim_inventory *v, const plim_graph *g, plim_err *err);
 
 #endif

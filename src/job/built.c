@@ -92,6 +92,7 @@ plim_status plim_job_tape(const plim_job *job, const plim_graph *g, plim_arena *
     plim_assert(job->step.torch && job->alloc.allocator);
     plim_tape_init(t, a);
     t->bound = job->bound;
+    t->incomplete = g->about.left_out.n > 0;
     if (job->step.share.every_rank)
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "only an estimate is about all ranks: give 'rank' a number");

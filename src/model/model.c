@@ -270,6 +270,29 @@ static plim_status verify_nodes(plim_graph *g, plim_err *err)
     return PLIM_OK;
 }
 
+/* An op without a rule is counted by its inputs and results: what else it takes is not known. */
+static plim_status leave_unknown(plim_graph *g, plim_err *err)
+{
+    uint32_t n = 0;
+    plim_str first = {"", 0};
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        if (!g->nodes[i].op && !n++)
+            first = g->nodes[i].target;
+    if (!n)
+        return PLIM_OK;
+    plim_str name = plim_arena_printf(g->arena, PLIM_STR_FMT, PLIM_STR_CUT(first));
+    plim_str says =
+        n == 1 ? plim_arena_printf(g->arena,
+                                   "what '%s', an op without a rule, takes besides its inputs "
+                                   "and results is not counted",
+                                   name.p)
+               : plim_arena_printf(g->arena,
+                                   "what %" PRIu32 " ops without a rule, the first '%s', take "
+                                   "besides their inputs and results is not counted",
+                                   n, name.p);
+    return name.p && says.p && plim_graph_leave_out(g, says) ? PLIM_OK : plim_oom(err);
+}
+
 static plim_status read_graph(const plim_model *m, const plim_binding *bind, plim_arena *a,
                               plim_graph *g, plim_err *err)
 {
@@ -281,6 +304,8 @@ static plim_status read_graph(const plim_model *m, const plim_binding *bind, pli
                                  : plim_zoo_build(g, m->text, bind, err);
     if (!st && m->importer && !m->importer->built)
         st = verify_nodes(g, err);
+    if (!st)
+        st = leave_unknown(g, err);
     if (!st && !g->about.name.n)
         g->about.name = plim_arena_str(a, m->name);
     if (!st)
@@ -362,8 +387,8 @@ plim_status plim_model_list(const plim_model *m, const plim_binding *bind, plim_
         st = list_file(m, v, err);
     if (!st && m->origin.n)
         st = plim_inventory_fact(v, err, "hub", PLIM_STR_FMT, PLIM_STR_ARG(m->origin));
-    if (!st && !im && g->about.note.n)
-        st = plim_inventory_note(v, err, PLIM_STR_FMT, PLIM_STR_ARG(g->about.note));
+    if (!st && !im)
+        st = plim_inventory_about(v, g, err);
     if (!st && alone)
         st = plim_inventory_note(v, err, "a graph for --infer alone: %s", why.msg);
     else if (!st && !*graph && im->read)

@@ -11,7 +11,11 @@ void plim_report_model_line(plim_page *p, const plim_model_info *m)
     plim_say(p, "%s", m->format ? m->format : "");
     if (m->origin && *m->origin)
         plim_say(p, "%s", m->origin);
+    if (!plim_report_whole(m))
+        plim_say_as(p, PLIM_PAINT_WARN, "incomplete");
 }
+
+bool plim_report_whole(const plim_model_info *m) { return !m->left_out || !*m->left_out; }
 
 /* ---- notes ------------------------------------------------------------------- */
 

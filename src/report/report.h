@@ -306,6 +306,7 @@ plim_status plim_report_print(const plim_report *report, const void *subject, pl
                               const plim_style *st, plim_put put, void *ud, plim_err *err);
 
 void plim_report_model_line(plim_page *p, const plim_model_info *m); /* name, parameters */
+bool plim_report_whole(const plim_model_info *m); /* all of the model is counted */
 const char *plim_report_gain(plim_inplace_gain gain);
 const char *plim_report_fits(plim_fits fits); /* "yes"; NULL: no card was chosen */
 /* The words of a run. */

@@ -42,12 +42,13 @@ static bool keep_fitting(plim_page *p, plim_rows *r)
 
 static void card_notes(plim_page *p, const plim_cards *c, uint64_t shown)
 {
-    bool marketed = false, unknown = false;
+    bool marketed = false, unknown = false, incomplete = false;
     plim_buf tight;
     plim_buf_init(&tight, &p->arena);
     for (uint32_t i = 0; i < c->n_cards; i++) {
         marketed |= c->cards[i]->fits != PLIM_FITS_NO && !c->cards[i]->gpu_exact;
-        unknown |= c->cards[i]->fits != PLIM_FITS_NO && !c->cards[i]->context_known;
+        unknown |= c->cards[i]->fits == PLIM_FITS_MAYBE && !c->cards[i]->context_known;
+        incomplete |= c->cards[i]->fits == PLIM_FITS_INCOMPLETE;
     }
     uint64_t others = c->n_cards - shown;
     if (others) {
@@ -73,6 +74,8 @@ static void card_notes(plim_page *p, const plim_cards *c, uint64_t shown)
                              "size of the card is unknown"
                            : NULL,
                    0);
+    plim_paragraph(p, PLIM_PAINT_DIM,
+                   incomplete ? "incomplete: a part of the model is not counted" : NULL, 0);
     plim_paragraph(
         p, PLIM_PAINT_DIM,
         marketed ? "~ estimated from the marketed size, not reported by a driver" : NULL, 0);

@@ -17,11 +17,18 @@ static plim_cell cell_size(const plim_live *l)
     return c;
 }
 
+/* Of a model that is counted in part only, what is counted may still be too much. */
+enum { WITHIN, OVER, INCOMPLETE };
+static int budget_verdict(const plim_estimate *e)
+{
+    return e->over_budget ? OVER : plim_report_whole(e->model) ? WITHIN : INCOMPLETE;
+}
+
 /* clang-format off */
 PLIM_GETTER(live_tensor, live_row, plim_cell_text(r->tensor))
 PLIM_GETTER(live_bytes, plim_live, cell_size(r))
 PLIM_GETTER(memory_search, plim_estimate, plim_cell_bytes_if(r->search || !r->searched, r->search))
-PLIM_GETTER(budget_within, plim_estimate, plim_cell_bool(!r->over_budget))
+PLIM_GETTER(budget_within, plim_estimate, plim_cell_bool(budget_verdict(r) == WITHIN))
 /* clang-format on */
 
 #include "answers/estimate.def"
@@ -213,10 +220,11 @@ static void estimate_figures(plim_page *p, const plim_estimate *e)
         known ? plim_page_range(p, e->device_low, e->device_high) : PLIM_STR("unknown"),
         known ? estimate_device_note(p, e) : "CUDA context size unknown for this card");
     if (e->fits != PLIM_FITS_NO_CARD)
-        plim_fact_add(p, "needed",
-                      known ? plim_page_range(p, e->needed_low, e->needed_high)
-                            : PLIM_STR("unknown"),
-                      "the smallest memory it fits in");
+        plim_fact_add(
+            p, "needed",
+            known ? plim_page_range(p, e->needed_low, e->needed_high) : PLIM_STR("unknown"),
+            e->fits == PLIM_FITS_INCOMPLETE ? "the smallest memory what is counted fits in"
+                                            : "the smallest memory it fits in");
     if (e->fits != PLIM_FITS_NO_CARD && e->margin)
         plim_fact_add(p, "margin", estimate_bytes(p, e->margin),
                       plim_page_format(p, "%s of reserved, for what is not simulated",
@@ -242,7 +250,8 @@ void plim_report_verdict(plim_page *p, const plim_report_card_fit *c)
         const char *say;
     } rows[] = {{PLIM_FITS_YES, PLIM_PAINT_GOOD, "fits on"},
                 {PLIM_FITS_NO, PLIM_PAINT_BAD, "does not fit on"},
-                {PLIM_FITS_MAYBE, PLIM_PAINT_WARN, "may not fit on"}};
+                {PLIM_FITS_MAYBE, PLIM_PAINT_WARN, "may not fit on"},
+                {PLIM_FITS_INCOMPLETE, PLIM_PAINT_WARN, "incomplete for"}};
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
         if (c->fits != rows[i].fits)
             continue;
@@ -254,6 +263,8 @@ void plim_report_verdict(plim_page *p, const plim_report_card_fit *c)
             plim_say(p, "(%s%s)", c->gpu_exact ? "" : "~", bytes.s);
         if (c->fits == PLIM_FITS_MAYBE && !c->context_known)
             plim_say(p, "because its CUDA context size is unknown");
+        if (c->fits == PLIM_FITS_INCOMPLETE)
+            plim_say_glued(p, PLIM_PAINT_PLAIN, ": a part of the model is not counted");
         if (c->fits == PLIM_FITS_YES && c->headroom)
             plim_say(p, "with %s of headroom%s", plim_fmt_bytes(c->headroom, p->style.si).s,
                      c->short_of ? "," : "");
@@ -288,17 +299,25 @@ static void estimate_fit(plim_page *p, const plim_estimate *e)
 /* Whether the reserved bytes, at their upper bound, are within the budget. */
 static void estimate_budget(plim_page *p, const plim_estimate *e)
 {
+    static const struct {
+        plim_paint paint;
+        const char *say;
+    } rows[] = {[WITHIN] = {PLIM_PAINT_GOOD, "within"},
+                [OVER] = {PLIM_PAINT_BAD, "over"},
+                [INCOMPLETE] = {PLIM_PAINT_WARN, "incomplete for"}};
+    const int verdict = budget_verdict(e);
     if (!e->budget_bytes)
         return;
     plim_line(p, " ", 2);
-    plim_say_as(p, e->over_budget ? PLIM_PAINT_BAD : PLIM_PAINT_GOOD, "%s the budget",
-                e->over_budget ? "over" : "within");
+    plim_say_as(p, rows[verdict].paint, "%s the budget", rows[verdict].say);
     plim_say(p, "of %s", plim_fmt_bytes(e->budget_bytes, p->style.si).s);
-    if (e->over_budget)
+    if (verdict == OVER)
         plim_say(p, "by %s",
                  plim_fmt_bytes(e->reserved_high - e->budget_bytes, p->style.si).s);
     else
         plim_say(p, "(%s)", plim_fmt_percent(e->reserved_high, e->budget_bytes).s);
+    if (verdict == INCOMPLETE)
+        plim_say_glued(p, PLIM_PAINT_PLAIN, ": a part of the model is not counted");
 }
 
 /* ---- quiet: name and value ----------------------------------------------- */
@@ -309,19 +328,21 @@ static void estimate_quiet(plim_page *p, const plim_estimate *e)
         const char *name;
         uint64_t n;
         bool known;
-    } rows[] = {{"requested", e->peak_requested, true},
-                {"allocated", e->peak_allocated, true},
-                {"reserved", e->peak_reserved, true},
-                {"device_low", e->device_low, e->context_known},
-                {"device", e->device, e->context_known},
-                {"device_high", e->device_high, e->context_known},
-                {"reserved_low", e->reserved_low, true},
-                {"reserved_high", e->reserved_high, true},
-                {"margin", e->margin, true},
-                {"needed_low", e->needed_low, e->context_known},
-                {"needed_high", e->needed_high, e->context_known},
-                {"memory", e->gpu_bytes, true},
-                {"headroom", e->headroom, e->context_known}};
+    } rows[] = {
+        {"requested", e->peak_requested, true},
+        {"allocated", e->peak_allocated, true},
+        {"reserved", e->peak_reserved, true},
+        {"device_low", e->device_low, e->context_known},
+        {"device", e->device, e->context_known},
+        {"device_high", e->device_high, e->context_known},
+        {"reserved_low", e->reserved_low, true},
+        {"reserved_high", e->reserved_high, true},
+        {"margin", e->margin, true},
+        {"needed_low", e->needed_low, e->context_known},
+        {"needed_high", e->needed_high, e->context_known},
+        {"memory", e->gpu_bytes, true},
+        {"headroom", e->headroom, e->context_known && e->fits != PLIM_FITS_INCOMPLETE}};
+    static const char *const budget_words[] = {"within", "over", "incomplete"};
     size_t n = PLIM_COUNT(rows) - (e->fits == PLIM_FITS_NO_CARD ? 4 : 0); /* those of a card */
     for (size_t i = 0; i < n; i++)
         if (rows[i].known)
@@ -333,7 +354,7 @@ static void estimate_quiet(plim_page *p, const plim_estimate *e)
     if (e->fits == PLIM_FITS_YES)
         plim_value_text(p, "margin_kept", e->margin_kept ? "yes" : "no");
     if (e->budget_bytes)
-        plim_value_text(p, "budget", e->over_budget ? "over" : "within");
+        plim_value_text(p, "budget", budget_words[budget_verdict(e)]);
 }
 
 /* ---- the rest ------------------------------------------------------ */

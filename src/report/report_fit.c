@@ -15,16 +15,31 @@ static bool finds_seq(const plim_fit *f)
 /* Where the batch is searched for, batch_usual is at least batch. */
 static bool searched_seq(const plim_fit_row *r) { return r->batch && !r->batch_usual; }
 
-static plim_cell cell_found(const plim_fit_row *r, int64_t n)
+/* Less may fit: a part of what it needs is not counted. */
+static bool is_at_most(const plim_fit_row *r)
+{
+    return !r->context_known || r->verdict == PLIM_FITS_INCOMPLETE;
+}
+
+/* Less may fit than what is counted says. */
+static const char *mark_found(const plim_fit_row *r, int64_t n)
+{
+    return n && r->verdict == PLIM_FITS_INCOMPLETE ? "<=" : NULL;
+}
+
+static plim_cell cell_usual(const plim_fit_row *r, int64_t n)
 {
     plim_cell c = n ? plim_cell_int(n) : plim_cell_text("none");
-    c.mark = r->limited ? ">=" : n && !r->context_known ? "<=" : NULL;
+    c.mark = mark_found(r, n);
     return c;
 }
 
-static plim_cell cell_usual(int64_t n)
+static plim_cell cell_found(const plim_fit_row *r, int64_t n)
 {
-    return n ? plim_cell_int(n) : plim_cell_text("none");
+    plim_cell c = cell_usual(r, n);
+    if (!c.mark)
+        c.mark = r->limited ? ">=" : n && is_at_most(r) ? "<=" : NULL;
+    return c;
 }
 
 static plim_cell cell_if(bool known, int64_t n)
@@ -34,22 +49,22 @@ static plim_cell cell_if(bool known, int64_t n)
 
 static plim_cell cell_headroom(const plim_fit_row *r)
 {
-    return plim_cell_bytes_if(r->fits && r->context_known, r->headroom);
+    return plim_cell_bytes_if(r->verdict == PLIM_FITS_YES, r->headroom);
 }
 
 /* clang-format off */
 PLIM_GETTER(fit_batch_found, plim_fit_row, cell_found(r, r->batch))
 PLIM_GETTER(fit_seq_found, plim_fit_row, cell_found(r, r->seq))
-PLIM_GETTER(fit_batch_margin_found, plim_fit_row, cell_usual(r->batch_margin))
-PLIM_GETTER(fit_seq_margin_found, plim_fit_row, cell_usual(r->seq_margin))
-PLIM_GETTER(fit_batch_usual_found, plim_fit_row, cell_usual(r->batch_usual))
-PLIM_GETTER(fit_seq_usual_found, plim_fit_row, cell_usual(r->seq_usual))
+PLIM_GETTER(fit_batch_margin_found, plim_fit_row, cell_usual(r, r->batch_margin))
+PLIM_GETTER(fit_seq_margin_found, plim_fit_row, cell_usual(r, r->seq_margin))
+PLIM_GETTER(fit_batch_usual_found, plim_fit_row, cell_usual(r, r->batch_usual))
+PLIM_GETTER(fit_seq_usual_found, plim_fit_row, cell_usual(r, r->seq_usual))
 PLIM_GETTER(fit_batch_usual, plim_fit_row, cell_if(!searched_seq(r), r->batch_usual))
 PLIM_GETTER(fit_batch_margin, plim_fit_row, cell_if(r->margin_known && !searched_seq(r), r->batch_margin))
 PLIM_GETTER(fit_seq_margin, plim_fit_row, cell_if(r->margin_known && searched_seq(r), r->seq_margin))
 PLIM_GETTER(fit_seq, plim_fit_row, cell_if(searched_seq(r), r->seq))
 PLIM_GETTER(fit_seq_usual, plim_fit_row, cell_if(searched_seq(r), r->seq_usual))
-PLIM_GETTER(fit_at_most, plim_fit_row, plim_cell_bool(!r->context_known))
+PLIM_GETTER(fit_at_most, plim_fit_row, plim_cell_bool(is_at_most(r)))
 PLIM_GETTER(fit_headroom, plim_fit_row, cell_headroom(r))
 PLIM_GETTER(fit_headroom_shown, plim_fit_row, r->fits ? cell_headroom(r) : plim_cell_text(""))
 PLIM_GETTER(fit_price_per, plim_fit_row, plim_report_price_per(r->price_usd, r->samples_per_s))
@@ -73,7 +88,7 @@ static void fit_notes(plim_page *p, const plim_fit *f, bool sizes)
     const char *what = finds_seq(f) ? "sequence" : "batch";
     const char *least = finds_seq(f) ? "one token" : "batch 1";
     bool beyond = false, none = false, limited = false, marketed = false, known = false,
-         unknown = false, margin = false;
+         unknown = false, margin = false, incomplete = false;
     for (uint32_t i = 0; i < f->n_cards; i++) {
         none |= !f->cards[i]->fits;
         margin |= f->cards[i]->margin_known;
@@ -82,6 +97,7 @@ static void fit_notes(plim_page *p, const plim_fit *f, bool sizes)
         marketed |= !f->cards[i]->gpu_exact;
         known |= f->cards[i]->context_known;
         unknown |= !f->cards[i]->context_known;
+        incomplete |= f->cards[i]->verdict == PLIM_FITS_INCOMPLETE;
     }
     const struct {
         bool say;
@@ -106,6 +122,7 @@ static void fit_notes(plim_page *p, const plim_fit *f, bool sizes)
          plim_page_format(p, "usual: the %s at the usual sizes; it may fail", what)},
         {beyond, "a sequence is longer than the model was made for"},
         {limited, ">= a lower bound: limited by the search or the model, not the card"},
+        {incomplete, "<= an upper bound, incomplete: a part of the model is not counted"},
         {unknown, "<= an upper bound: the CUDA context size of this card is unknown"},
         {marketed, "~ estimated from the marketed size, not reported by a driver"},
     };

@@ -11,19 +11,23 @@ static bool is_kept_known(const plim_serve *s)
     return true;
 }
 
-/* The sure number; "none", and ">=" where more was not asked for. */
-static plim_cell cell_most(const plim_serve_most *m)
+/* The sure number; "none", and ">=" where more was not asked for.  Of a model that is counted in part none is
+ * sure: the usual one, and "<=". */
+static plim_cell cell_most(const plim_serve_most *m, plim_fits fits)
 {
-    uint64_t n = m->sure;
+    const bool incomplete = fits == PLIM_FITS_INCOMPLETE;
+    uint64_t n = incomplete ? m->usual : m->sure;
     plim_cell c = n ? plim_cell_u64(PLIM_CELL_COUNT, n) : plim_cell_text("none");
-    c.mark = n && m->limited && n == m->usual ? ">=" : NULL;
+    c.mark = !n || (!incomplete && !(m->limited && n == m->usual)) ? NULL
+             : incomplete                                          ? "<="
+                                                                   : ">=";
     return c;
 }
 
 /* clang-format off */
 PLIM_GETTER(serve_request_bytes, plim_serve, plim_cell_bytes_if(r->request_bytes || is_kept_known(r), r->request_bytes))
-PLIM_GETTER(longest_shown, plim_serve_card, cell_most(&r->longest))
-PLIM_GETTER(requests_shown, plim_serve_card, cell_most(&r->requests))
+PLIM_GETTER(longest_shown, plim_serve_card, cell_most(&r->longest, r->fits))
+PLIM_GETTER(requests_shown, plim_serve_card, cell_most(&r->requests, r->fits))
 /* clang-format on */
 
 #include "answers/serve.def"
@@ -71,13 +75,16 @@ static void serve_request(plim_page *p, const plim_serve *s)
 }
 
 /* "53 requests of 8,192 tokens; usually 54" */
-static void serve_most(plim_page *p, const plim_serve_most *m, const char *what)
+static void serve_most(plim_page *p, const plim_serve *s, const plim_serve_most *m,
+                       const char *what)
 {
     const char *least = m->limited ? plim_page_glyph(p, "\xe2\x89\xa5 ", ">= ") : "";
     plim_line(p, " ", 2);
     plim_say(p, "%s:", what);
     if (!m->usual)
         plim_say(p, "none");
+    else if (s->fits == PLIM_FITS_INCOMPLETE)
+        plim_say(p, "at most %s", plim_fmt_count(m->usual).s);
     else if (m->sure == m->usual)
         plim_say(p, "%s%s", least, plim_fmt_count(m->usual).s);
     else
@@ -96,11 +103,11 @@ static void serve_answers(plim_page *p, const plim_serve *s)
     if (!s->gpu)
         return;
     const char *many = s->concurrency == 1 ? "" : "s";
-    serve_most(p, &s->longest_context,
+    serve_most(p, s, &s->longest_context,
                plim_page_format(p, "longest context for %s request%s",
                                 plim_fmt_count(s->concurrency).s, many));
     serve_most(
-        p, &s->most_requests,
+        p, s, &s->most_requests,
         plim_page_format(p, "most requests of %s tokens", plim_fmt_count(s->context).s));
 }
 
@@ -160,6 +167,9 @@ plim_status plim_serve_print(const plim_serve *s, plim_render r, const plim_styl
 
 static void served_notes(plim_page *p, const plim_serve_fit *f)
 {
+    bool incomplete = false;
+    for (uint32_t i = 0; i < f->n_cards; i++)
+        incomplete |= f->cards[i]->fits == PLIM_FITS_INCOMPLETE;
     int64_t cards = PLIM_MAX(f->settings->tp, 1) * PLIM_MAX(f->settings->pp, 1);
     const char *divided =
         cards > 1 ? plim_page_format(
@@ -176,6 +186,9 @@ static void served_notes(plim_page *p, const plim_serve_fit *f)
             plim_fmt_count(f->concurrency).s, f->concurrency == 1 ? "" : "s",
             plim_fmt_count(f->context).s, divided),
         0);
+    if (incomplete)
+        plim_paragraph(p, PLIM_PAINT_DIM,
+                       "incomplete: a part of the model is not counted; <= an upper bound", 0);
 }
 
 static plim_status served_build(plim_page *p, const void *subject, plim_err *err)

@@ -7,6 +7,7 @@ const char *plim_report_fits(plim_fits fits)
     case PLIM_FITS_YES: return "yes";
     case PLIM_FITS_NO: return "no";
     case PLIM_FITS_MAYBE: return "maybe";
+    case PLIM_FITS_INCOMPLETE: return "incomplete";
     case PLIM_FITS_NO_CARD: break;
     }
     return NULL;

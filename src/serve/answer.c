@@ -83,11 +83,16 @@ bool plim_answer_holds(const plim_serve_question *q, const plim_serve_answer *ou
            (!out->pool || room[bound] >= (double)q->concurrency);
 }
 
-plim_fits plim_answer_fits(const plim_serve_question *q, const plim_serve_answer *out)
+static plim_fits counted_fits(const plim_serve_question *q, const plim_serve_answer *out)
 {
     return !q->job->gpu ? PLIM_FITS_NO_CARD
            : plim_answer_holds(q, out, 2)
                ? (out->context_unknown ? PLIM_FITS_MAYBE : PLIM_FITS_YES)
            : plim_answer_holds(q, out, 0) ? PLIM_FITS_MAYBE
                                           : PLIM_FITS_NO;
+}
+
+plim_fits plim_answer_fits(const plim_serve_question *q, const plim_serve_answer *out)
+{
+    return plim_fit_counted(counted_fits(q, out), !plim_question_whole(q));
 }

@@ -10,6 +10,11 @@ plim_dtype plim_question_dtype(const plim_serve_question *q)
     return q->g ? plim_job_cache_dtype(q->job, q->g) : PLIM_F16;
 }
 
+bool plim_question_whole(const plim_serve_question *q)
+{
+    return !(q->g && q->g->about.left_out.n) && (!q->draft || plim_question_whole(q->draft));
+}
+
 /* Rounded up. */
 static uint64_t part_of(uint64_t bytes, plim_serve_fraction p)
 {

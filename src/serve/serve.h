@@ -56,6 +56,8 @@ plim_str plim_question_option(const plim_serve_question *q, const char *name);
 /* The same as a number between those bounds; PLIM_EUSAGE names the option. */
 plim_status plim_question_number(const plim_serve_question *q, const char *name, double least,
                                  double most, double *out, plim_err *err);
+/* Nothing of the model is left out, nor of its draft. */
+bool plim_question_whole(const plim_serve_question *q);
 /* The type in which the model computes. */
 plim_dtype plim_question_dtype(const plim_serve_question *q);
 /* How layers hold what they keep, as far as the question says: each token by itself, states in the

@@ -115,6 +115,18 @@ class Answers(unittest.TestCase):
         more = plimsoll.estimate("resnet50", batch=row.batch + 1, gpu="t4")
         self.assertEqual((more.fits, more.fit.fits), (None, "maybe"))
 
+    def test_incomplete(self):
+        """Of a model that also sees only the text model is built: never a yes."""
+        answer = plimsoll.estimate("gemma-3-4b", mode="infer", dtype="bf16", seq=64, gpu="h100")
+        self.assertEqual((answer.fits, answer.fit.fits), (None, "incomplete"))
+        self.assertIn("only the text model", answer.model.left_out)
+        self.assertIn("incomplete: " + answer.model.left_out, answer.model.note)
+        row = plimsoll.fit("gemma-3-4b", mode="infer", dtype="bf16", seq=64, gpu="h100").cards[0]
+        self.assertEqual((row.verdict, row.at_most, row.headroom), ("incomplete", True, None))
+        served = plimsoll.serve("gemma-3-4b", gpu="h100", context=1024)
+        self.assertEqual((served.fits, served.longest_context.sure), ("incomplete", 0))
+        self.assertEqual(plimsoll.fit("resnet18", gpu="t4").cards[0].verdict, "yes")
+
     def test_asked_again(self):
         first = plimsoll.estimate("vit_b_16", batch=8, optimizer="sgd,momentum=0.9", gpu="t4", clip=True,
                                   input=(8, 3, 224, 224), autocast="bf16", alloc_conf="max_split_size_mb:64")
@@ -230,7 +242,8 @@ class Import(unittest.TestCase):
 class Records(unittest.TestCase):
     """What the classes declare is what the JSON has."""
 
-    SOMETIMES = {"seq", "seq_max", "note", "packed_weights", "origin", "large", "small", "requested_bytes"}  # docs/json.md
+    SOMETIMES = {"seq", "seq_max", "note", "left_out", "packed_weights", "origin", "large", "small",
+                 "requested_bytes"}  # docs/json.md
 
     def compare(self, hint, value, where):
         args = typing.get_args(hint)
@@ -290,6 +303,7 @@ class Records(unittest.TestCase):
         rows.walk(plimsoll.diff("mlp", "mlp", batch=8).to_dict())
         rows.walk(plimsoll.compare("resnet18", torch="2.99").to_dict())
         rows.walk(plimsoll.estimate("gpt2", seq=64, dp=2, strategy="fsdp2", rank="all", gpu="t4").to_dict())
+        rows.walk(plimsoll.estimate("gemma-3-4b", seq=8, mode="infer").to_dict())
         rows.walk(plimsoll.estimate("gpt2", seq=64, quant="nf4", lora="r=8").to_dict())
         rows.walk(plimsoll.replay(plimsoll.tape("mlp", batch=8), vram="1MiB", torch="2.99").to_dict())
         for path in SNAPSHOTS / "oom-2.13.pickle", TRACES / "cuda.json", TRACES / "cpu.json":

@@ -593,7 +593,8 @@ static void test_fit(void **state)
          .batch_usual = 260,
          .samples_per_s = 594.2,
          .price_usd = 1599,
-         .fits = true},
+         .fits = true,
+         .verdict = PLIM_FITS_YES},
         {.gpu = "NVIDIA A2",
          .gpu_bytes = 8ull << 30,
          .reserved = 9ull << 30,
@@ -621,7 +622,8 @@ static void test_fit(void **state)
          .batch_margin = 1024,
          .margin_known = true,
          .batch_usual = 1024,
-         .fits = true},
+         .fits = true,
+         .verdict = PLIM_FITS_MAYBE},
     };
     const plim_fit_row *list[3];
     POINT(list, rows);
@@ -659,14 +661,14 @@ static void test_fit(void **state)
         "fit as CSV", t.p,
         "gpu,gpu_bytes,gpu_exact,batch,batch_margin,limited,at_most,reserved,device_low,"
         "device_high,reserved_low,reserved_high,needed_low,needed_high,batch_usual,headroom,seq,"
-        "seq_margin,seq_usual,samples_per_s,price_usd,usd_per_sample_per_s\n"
+        "seq_margin,seq_usual,samples_per_s,price_usd,usd_per_sample_per_s,verdict\n"
         "NVIDIA GeForce RTX 4090,25769803776,true,231,220,false,false,21474836480,22548578304,"
         "23622320128,21474836480,22548578304,19327352832,20401094656,260,"
-        "5368709120,,,,594.2,1599,2.691013\n"
+        "5368709120,,,,594.2,1599,2.691013,yes\n"
         "NVIDIA A2,8589934592,false,0,0,false,false,9663676416,10737418240,11811160064,"
-        "9663676416,10737418240,9663676416,10737418240,1,,,,,,,\n"
+        "9663676416,10737418240,9663676416,10737418240,1,,,,,,,,no\n"
         "Other,206158430208,true,1024,1024,true,true,9663676416,,,9663676416,9663676416,,,1024,"
-        ",,,,,,\n");
+        ",,,,,,,maybe\n");
     text_free(&t);
     assert_int_equal(plim_fit_print(&f, PLIM_JSON, NULL, text_put, &t, NULL), PLIM_OK);
     check_json("fit", &t, "plimsoll/fit/1");

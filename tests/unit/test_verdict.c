@@ -59,9 +59,10 @@ static void check_line(const char *quiet, const char *json, const char *line, co
 /* What is printed for people and for programs is what was checked. */
 static void check_outputs(const plim_estimate *e)
 {
-    const char *fits = e->fits == PLIM_FITS_YES  ? "yes"
-                       : e->fits == PLIM_FITS_NO ? "no"
-                                                 : "maybe";
+    const char *fits = e->fits == PLIM_FITS_YES          ? "yes"
+                       : e->fits == PLIM_FITS_NO         ? "no"
+                       : e->fits == PLIM_FITS_INCOMPLETE ? "incomplete"
+                                                         : "maybe";
     const struct {
         const char *line, *key;
         uint64_t n;
@@ -103,6 +104,7 @@ static void check_verdict(const plim_estimate *e)
     uint64_t card = e->gpu_bytes;
     switch (e->fits) {
     case PLIM_FITS_NO_CARD: CHECK(why, !card); break;
+    case PLIM_FITS_INCOMPLETE: CHECK(why, *e->model->left_out); break;
     case PLIM_FITS_YES:
         CHECK(why, e->context_known && e->device_high <= card && e->needed_high <= card);
         break;

@@ -230,13 +230,12 @@ static plim_status build_text(plim_graph *g, const head *outer, const plim_bindi
     hd.unpacked = outer->unpacked;
     if ((st = build_model(g, b, &hd, bind, err)) != 0)
         return st;
-    g->about.note = plim_arena_printf(
+    plim_str says = plim_arena_printf(
         g->arena,
         "only the text model of this '" PLIM_STR_FMT
-        "' is counted; vision and audio encoders and projectors are left out%s" PLIM_STR_FMT,
-        (int)PLIM_MIN(outer->model_type.n, (size_t)40), outer->model_type.p,
-        g->about.note.n ? "; " : "", PLIM_STR_ARG(g->about.note));
-    return g->about.note.p ? PLIM_OK : plim_oom(err);
+        "' is counted; its other parts, such as encoders of images or sound, are left out",
+        (int)PLIM_MIN(outer->model_type.n, (size_t)40), outer->model_type.p);
+    return says.p && plim_graph_leave_out(g, says) ? PLIM_OK : plim_oom(err);
 }
 
 static bool wants_cache(const plim_hf_group *group, const head *hd, plim_caching wanted)
@@ -304,6 +303,7 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     g->about.note = plim_hf_quant_note(&h);
     if (!g->about.note.p)
         return plim_oom(err);
+    plim_hf_leave_unread(&h);
     g->sizes.batch = h.batch;
     g->sizes.seq = h.seq * h.contexts - sizes.virtual_tokens; /* the user's */
     g->sizes.seq_max = PLIM_MAX(h.seq_max - sizes.virtual_tokens, 0);
@@ -412,8 +412,8 @@ static plim_status list_model(plim_inventory *v, const plim_source *s, const hea
     if (st && st != PLIM_EUNSUPPORTED)
         return plim_fail(err, why.code, why.at, "%s", why.msg);
     st = built ? list_graph(v, &g, err) : packed ? PLIM_OK : list_refusal(v, err);
-    if (!st && built && g.about.note.n)
-        st = plim_inventory_note(v, err, PLIM_STR_FMT, PLIM_STR_ARG(g.about.note));
+    if (!st && built)
+        st = plim_inventory_about(v, &g, err);
     if (!st)
         st = plim_hf_weights(v, built_type(hd), s, err);
     return st || v->n_items || !packed ? st : list_unpacked(v, s, *hd, err);

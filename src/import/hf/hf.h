@@ -166,6 +166,8 @@ typedef struct plim_hf {
     plim_nn n;
     const struct plim_hf_family *family;
     const plim_binding *bind;
+    plim_str
+        unread; /* the first key of a part of the model that the group does not read; "": none */
     plim_str architecture;       /* the class named in the file, or "" */
     struct plim_hf_quant *quant; /* hf_quant.c; NULL: weights are not packed */
     int64_t batch, seq, seq_max; /* once plim_hf_tokens was called; seq_max 0: no limit */
@@ -214,6 +216,8 @@ plim_str plim_hf_known_types(plim_arena *a); /* "llama, mistral, ..."; {NULL, 0}
 /* Reads the keys of the file into the configuration of h->family's group and checks its
  * sizes. */
 void plim_hf_read_model(plim_hf *h, plim_str text, const plim_hf_group *g, void *config);
+/* Says in the graph that h->unread is left out. */
+void plim_hf_leave_unread(plim_hf *h);
 /* Reserves room in the graph for the layers; their number has been checked. */
 void plim_hf_expect_layers(plim_hf *h, const plim_hf_group *g, const void *config);
 

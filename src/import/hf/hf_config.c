@@ -96,6 +96,8 @@ typedef struct reading {
     const plim_hf_group *g;
     const plim_hf_family *f;
     void *config;
+    plim_str
+        part; /* the first key that describes a part of the model and is not read; "": none */
 } reading;
 
 static const char *expected_of(plim_hf_kind kind)
@@ -235,8 +237,32 @@ static bool is_outer(const plim_hf_group *g, plim_str name)
     return false;
 }
 
+static bool ends_with(plim_str s, const char *tail)
+{
+    const size_t n = strlen(tail);
+    return s.n > n && !memcmp(s.p + s.n - n, tail, n);
+}
+
+/* Whether a value describes a part of the model, as "vision_config" and "mm_vision_tower" do, and not only how
+ * the model is stored or used. */
+static bool is_part(plim_json *j, plim_str key, plim_json_kind kind)
+{
+    static const char settings[] =
+        "quantization_config compression_config generation_config transformers.js_config";
+    plim_json in = *j;
+    plim_str member;
+    in.err = NULL;
+    if (kind == PLIM_JSON_STRING)
+        return ends_with(key, "_tower");
+    if (kind != PLIM_JSON_OBJECT || plim_hf_names_have(settings, key))
+        return false;
+    plim_json_object(&in);
+    return (ends_with(key, "_config") || ends_with(key, "_tower")) &&
+           plim_json_member(&in, &member);
+}
+
 /* The members of an object: keys "b", or "a.b" inside another object. */
-static void read_members(plim_json *j, const reading *r, plim_str outer)
+static void read_members(plim_json *j, reading *r, plim_str outer)
 {
     plim_str key;
     char name[96];
@@ -256,6 +282,8 @@ static void read_members(plim_json *j, const reading *r, plim_str outer)
         const plim_json_kind kind = plim_json_peek(j);
         if (read_key(j, r, full))
             continue;
+        if (!outer.n && !r->part.n && !is_outer(r->g, key) && is_part(j, key, kind))
+            r->part = key;
         if (!outer.n && kind == PLIM_JSON_OBJECT)
             read_members(j, r, key);
         else if (!outer.n && kind != PLIM_JSON_NULL && kind != PLIM_JSON_BAD &&
@@ -266,15 +294,18 @@ static void read_members(plim_json *j, const reading *r, plim_str outer)
     }
 }
 
-static void read_config(plim_hf *h, plim_str raw, const plim_hf_group *g,
-                        const plim_hf_family *f, void *config)
+/* What of the file describes a part of the model and is not read: see reading. */
+static plim_str read_config(plim_hf *h, plim_str raw, const plim_hf_group *g,
+                            const plim_hf_family *f, void *config)
 {
+    reading r = {.g = g, .f = f, .config = config, .part = {"", 0}};
     put_defaults(g, f, config);
     plim_json j =
         plim_hf_json((plim_bytes){.p = (const uint8_t *)raw.p, .n = raw.n}, h->n.err);
-    read_members(&j, &(reading){g, f, config}, PLIM_STR(""));
+    read_members(&j, &r, PLIM_STR(""));
     plim_status st = plim_json_end(&j);
     h->n.st = h->n.st ? h->n.st : st;
+    return r.part;
 }
 
 void plim_hf_read(plim_hf *h, plim_str raw, const plim_hf_group *keys, void *config)
@@ -291,7 +322,20 @@ static int64_t size_in(const void *config, const plim_hf_key *k)
 
 void plim_hf_read_model(plim_hf *h, plim_str text, const plim_hf_group *g, void *config)
 {
-    read_config(h, text, g, h->family, config);
+    h->unread = read_config(h, text, g, h->family, config);
+}
+
+void plim_hf_leave_unread(plim_hf *h)
+{
+    if (h->n.st || !h->unread.n)
+        return;
+    plim_str says = plim_arena_printf(
+        h->n.g->arena,
+        "'" PLIM_STR_FMT
+        "' of the file is not read: the part of the model that it describes is left out",
+        PLIM_STR_CUT(h->unread));
+    if (!says.p || !plim_graph_leave_out(h->n.g, says))
+        h->n.st = plim_oom(h->n.err);
 }
 
 void plim_hf_expect_layers(plim_hf *h, const plim_hf_group *g, const void *config)

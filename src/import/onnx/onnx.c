@@ -124,18 +124,19 @@ static plim_status check_version(const onnx_model *m)
     return PLIM_OK;
 }
 
-static plim_str note_of(onnx *f)
+/* Sizes that are not known, of results and of all that is computed from them. */
+static bool leave_lost(onnx *f)
 {
     plim_str name = plim_onnx_clean(f->a, (plim_str){f->lost.p, PLIM_MIN(f->lost.n, 80)});
     plim_str op = plim_onnx_clean(f->a, (plim_str){f->lost_op.p, PLIM_MIN(f->lost_op.n, 40)});
-    plim_str mode = plim_str_of(plim_onnx_mode_note(&f->m));
     if (!f->n_lost || !name.p || !op.p)
-        return mode;
-    return plim_arena_printf(
+        return !f->n_lost;
+    plim_str says = plim_arena_printf(
         f->a,
-        PLIM_STR_FMT "%sThe output sizes of node '" PLIM_STR_FMT "' (" PLIM_STR_FMT
-                     "), and of all that is computed from them, are unknown and not counted.",
-        PLIM_STR_ARG(mode), mode.n ? " " : "", PLIM_STR_ARG(name), PLIM_STR_ARG(op));
+        "the output sizes of node '" PLIM_STR_FMT "' (" PLIM_STR_FMT
+        "), and of all that is computed from them, are unknown and not counted",
+        PLIM_STR_ARG(name), PLIM_STR_ARG(op));
+    return says.p && plim_graph_leave_out(f->g, says);
 }
 
 /* ---- the importer ---------------------------------------------------------------------------- */
@@ -150,9 +151,9 @@ static plim_status read_into(onnx *f, plim_bytes file)
         return plim_fail(f->err, PLIM_EFORMAT, 0, "%s", wrong);
     f->g->about.format = PLIM_STR("onnx");
     f->g->about.producer = plim_onnx_producer(f->a, &f->m);
-    f->g->about.note = note_of(f);
+    f->g->about.note = plim_str_of(plim_onnx_mode_note(&f->m));
     plim_onnx_name_types(f);
-    return f->g->about.producer.p && f->g->about.note.p ? PLIM_OK : plim_oom(f->err);
+    return f->g->about.producer.p && leave_lost(f) ? PLIM_OK : plim_oom(f->err);
 }
 
 static plim_status onnx_read(plim_graph *g, const plim_source *s, const plim_binding *bind,

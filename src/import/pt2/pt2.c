@@ -616,8 +616,9 @@ static plim_status pt2_import(pt2 *f, const pt2_file *p)
     if (!f->bind || !f->bind->infer)
         f->g->about.note = mode_note(f->g);
     if (!add_note(f, f->note) ||
-        (f->autocast && !add_note(f, PLIM_STR("A part of the model enters torch.autocast "
-                                              "itself, whose casts are not counted."))))
+        (f->autocast &&
+         !plim_graph_leave_out(f->g, PLIM_STR("a part of the model enters torch.autocast "
+                                              "itself, whose casts are not counted"))))
         return plim_oom(f->err);
     f->g->about.producer = version.n
                                ? plim_arena_printf(f->a, "torch " PLIM_STR_FMT,
