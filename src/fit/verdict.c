@@ -208,7 +208,7 @@ static plim_status search_below(size_run *r, uint64_t known)
     bool enough = r->held <= less;
     if (!enough && less > r->fails)
         st = try_room(r, less, &enough);
-    r->needed = known;
+    r->needed = PLIM_MIN(known, r->held); /* within a unit of `known`, both are enough */
     return enough ? search_needed(r, PLIM_MIN(less, r->held)) : st;
 }
 
