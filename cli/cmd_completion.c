@@ -172,10 +172,11 @@ static void asked_offer_list(const asked *q, const char *list)
     plim_gpu_info g = PLIM_GPU_INFO_INIT;
     if (!plim_cmd_list(list, &r))
         return;
-    for (uint32_t i = 0; plim_registry_at(r, i, &e); i++)
-        if (r == PLIM_REG_GPUS && plim_gpu_info_at(i, &g))
+    for (uint32_t i = 0; r == PLIM_REG_GPUS && plim_gpu_info_at(i, &g); i++)
+        if (!*g.mig_of || strchr(q->word, ':')) /* there are many */
             asked_offer_first(q, g.aliases, g.name);
-        else if (r != PLIM_REG_GPUS && !asked_offer_first(q, e.name, e.doc) && e.also)
+    for (uint32_t i = 0; r != PLIM_REG_GPUS && plim_registry_at(r, i, &e); i++)
+        if (!asked_offer_first(q, e.name, e.doc) && e.also)
             asked_offer_first(q, e.also, e.doc);
 }
 

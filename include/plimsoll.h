@@ -1725,15 +1725,23 @@ typedef struct plim_gpu_info {
     int price_usd; /* at its launch (US dollars); 0: not known */
     const char *src; /* the source of the facts */
     const char *klass; /* its class, "consumer" */
+    bool unified; /* its memory is that of the CPU, too, and the system keeps some of it */
+    /* what the system keeps of unified memory, at the least that was reported or assumed;
+     * 0: its memory is not unified, or it is not known */
+    uint64_t kept_low;
+    /* the same at the most; 0: its memory is not unified, or it is not known */
+    uint64_t kept_high;
+    /* of a MIG instance the card that it is a part of, "a100"; NULL: it is a whole card */
+    const char *mig_of;
 } plim_gpu_info;
 /* clang-format on */
 /* end of figures */
 #define PLIM_GPU_INFO_INIT                                                                    \
     {                                                                                         \
-        sizeof(plim_gpu_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0           \
+        sizeof(plim_gpu_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
     }
-/* Copies all numbers of row i of PLIM_REG_GPUS to *out; its strings are static.  false:
- * there is no row i, and *out is unchanged. */
+/* Copies all numbers of row i of PLIM_REG_GPUS to *out; its strings are static.  After its rows, which are whole
+ * cards, come MIG instances.  false: there is no row i, and *out is unchanged. */
 PLIM_API bool plim_gpu_info_at(uint32_t i, plim_gpu_info *out);
 
 /* ---- helpers for front ends ------------------------------------------------ */

@@ -2155,6 +2155,15 @@ class Gpu(Record):
     """at its launch (US dollars); None: not known"""
     src: str
     """the source of the facts"""
+    unified: bool
+    """its memory is that of the CPU, too, and the system keeps some of it"""
+    kept_low: Optional[int]
+    """what the system keeps of unified memory, at the least that was reported or assumed; None: its memory is not
+    unified, or it is not known"""
+    kept_high: Optional[int]
+    """the same at the most; None: its memory is not unified, or it is not known"""
+    mig_of: Optional[str]
+    """of a MIG instance the card that it is a part of, 'a100'; None: it is a whole card"""
 
 
 # end of figures

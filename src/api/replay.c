@@ -17,8 +17,12 @@ static plim_status read_card(const plim_settings *s, plim_arena *a, int torch,
     const plim_gpu *gpu = NULL;
     plim_gpu generic;
     plim_status st = s->gpu ? plim_gpu_find(plim_str_of(s->gpu), &gpu, err) : PLIM_OK;
-    if (!st && s->vram && !gpu) {
-        st = plim_gpu_generic(a, s->vram, &generic, err);
+    if (!st && s->vram) {
+        if (gpu)
+            generic = *gpu;
+        else
+            st = plim_gpu_generic(a, s->vram, &generic, err);
+        plim_gpu_give(&generic, s->vram);
         gpu = &generic;
     }
     if (st || !gpu)
@@ -29,7 +33,7 @@ static plim_status read_card(const plim_settings *s, plim_arena *a, int torch,
     *card = (plim_replay_card){
         .size = sizeof *card,
         .name = gpu->name,
-        .bytes = s->vram ? s->vram : gpu->memory_bytes,
+        .bytes = gpu->memory_bytes,
         .context = plim_gpu_context_of(gpu, torch, plim_gpu_use_of(PLIM_GPU_SCRIPT)).high};
     out->card = card;
     o->total = card->bytes;
@@ -46,7 +50,10 @@ static plim_status read_options(const plim_settings *s, plim_arena *a, plim_allo
                                 .fraction = s->fraction};
     PLIM_TRY(plim_torch_find(s->torch, &torch, &asked, err));
     out->torch = torch->version;
-    card->note = plim_torch_note(a, s->torch);
+    const char *note = plim_torch_note(a, s->torch), *sold = plim_gpu_sold(a, s->vram);
+    if (!note || !sold)
+        return plim_oom(err);
+    card->note = plim_arena_printf(a, "%s%s%s", note, *note && *sold ? " " : "", sold).p;
     return card->note ? read_card(s, a, asked, out, card, err) : plim_oom(err);
 }
 

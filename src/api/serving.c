@@ -49,24 +49,26 @@ static plim_status describe_weights(const plim_serve_question *q, plim_arena *a,
     return m->name && m->format && m->producer ? PLIM_OK : plim_oom(err);
 }
 
-/* What is left out of the model or of its draft, with the note that says so. */
-static plim_status describe_draft(const plim_serve_question *q, plim_arena *a,
-                                  const plim_model_info **model, plim_err *err)
+/* What is left out of the draft, and what is to be said of the memory that is given. */
+static plim_status add_notes(const plim_serve_question *q, plim_arena *a,
+                             const plim_model_info **model, plim_err *err)
 {
-    const plim_serve_question *draft = q->draft;
-    if (!draft || plim_question_whole(draft))
-        return PLIM_OK;
-    plim_graph both = {.arena = a};
-    both.about.left_out = q->g ? q->g->about.left_out : PLIM_STR("");
-    both.about.note = q->g ? q->g->about.note : plim_str_of((*model)->note);
-    plim_str says =
-        plim_arena_printf(a, "draft: " PLIM_STR_FMT, PLIM_STR_ARG(draft->g->about.left_out));
+    const plim_str left = q->draft && q->draft->g ? q->draft->g->about.left_out : PLIM_STR("");
+    const char *sold = plim_gpu_sold(a, q->job->settings->vram);
     plim_model_info *m = PLIM_NEW(a, plim_model_info);
-    if (!says.p || !m || !plim_graph_leave_out(&both, says))
+    if (!sold || !m)
         return plim_oom(err);
     *m = **model;
-    m->left_out = plim__cstr(a, both.about.left_out);
-    m->note = plim__cstr(a, plim_graph_note(&both));
+    plim_graph g = {.arena = a, .about = {.left_out = plim_str_of(m->left_out)}};
+    g.about.note = q->g ? q->g->about.note : plim_str_of(m->note);
+    if (*sold)
+        g.about.note = plim_arena_printf(a, PLIM_STR_FMT "%s%s", PLIM_STR_ARG(g.about.note),
+                                         g.about.note.n ? ". " : "", sold);
+    const plim_str says = plim_arena_printf(a, "draft: " PLIM_STR_FMT, PLIM_STR_ARG(left));
+    if (!g.about.note.p || !says.p || (left.n && !plim_graph_leave_out(&g, says)))
+        return plim_oom(err);
+    m->left_out = plim__cstr(a, g.about.left_out);
+    m->note = plim__cstr(a, plim_graph_note(&g));
     *model = m;
     return m->left_out && m->note ? PLIM_OK : plim_oom(err);
 }
@@ -84,7 +86,7 @@ static plim_status open_question(plim_serve_question *q, plim_job *job, plim_are
         st = plim_question_open_draft(q, *draft, err);
     if (!st)
         st = q->g ? plim__model_info(a, q->g, model, err) : describe_weights(q, a, model, err);
-    return st ? st : describe_draft(q, a, model, err);
+    return st ? st : add_notes(q, a, model, err);
 }
 
 static void describe_answer(const plim_serve_question *q, const plim_serve_answer *a,

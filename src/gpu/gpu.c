@@ -6,15 +6,30 @@
 #include "base/fmt.h"
 
 static const plim_gpu gpus[] = {
-#define GPU(name, aliases, vendor, klass, arch, year, gb, bytes, kind, bw, fp32, tf32, fp16,  \
-            fp16_acc32, bf16, fp8, cc, sms, price, src)                                       \
-    {name, aliases, vendor, klass,      arch, year, gb, bytes, PLIM_GPU_##kind, bw,           \
-     fp32, tf32,    fp16,   fp16_acc32, bf16, fp8,  cc, sms,   price,           src},
+#define GPU(name, aliases, of, vendor, klass, arch, year, gb, bytes, kind, unified, kept_low, \
+            kept_usual, kept_high, bw, fp32, tf32, fp16, fp16_acc32, bf16, fp8, cc, sms,      \
+            price, src)                                                                       \
+    {name,    aliases,  of,         vendor,     klass,                                        \
+     arch,    year,     gb,         bytes,      PLIM_GPU_##kind,                              \
+     unified, kept_low, kept_usual, kept_high,  bw,                                           \
+     fp32,    tf32,     fp16,       fp16_acc32, bf16,                                         \
+     fp8,     cc,       sms,        price,      src},
+#define MIG GPU
 #include "gpu/gpus.def"
+#undef MIG
 #undef GPU
 };
 
-uint32_t plim_gpu_count(void) { return PLIM_COUNT(gpus); }
+enum {
+    CARDS = 0 /* and of them that are whole */
+#define GPU(...) +1
+#define MIG(...)
+#include "gpu/gpus.def"
+#undef MIG
+#undef GPU
+};
+
+uint32_t plim_gpu_count(void) { return CARDS; }
 
 const plim_gpu *plim_gpu_at(uint32_t i) { return i < PLIM_COUNT(gpus) ? &gpus[i] : NULL; }
 
@@ -41,7 +56,11 @@ bool plim_gpu_info_at(uint32_t i, plim_gpu_info *out)
                                 .fp16_tflops = g->fp16,
                                 .bf16_tflops = g->bf16,
                                 .fp8_tflops = g->fp8,
-                                .price_usd = g->price_usd};
+                                .price_usd = g->price_usd,
+                                .unified = g->unified,
+                                .kept_low = g->kept_low,
+                                .kept_high = g->kept_high,
+                                .mig_of = g->mig_of};
     plim_copy_out(out, &info, sizeof info);
     return true;
 }
@@ -170,7 +189,7 @@ static void near_offer(gpu_near *near, plim_str name, size_t distance, uint32_t 
 static plim_status gpu_unknown(plim_str name, const gpu_key *k, plim_err *err)
 {
     gpu_near near = {.n = 0};
-    for (uint32_t i = 0; i < PLIM_COUNT(gpus); i++) {
+    for (uint32_t i = 0; i < CARDS; i++) {
         const char *list = gpus[i].aliases;
         for (plim_str alias; next_alias(&list, &alias);) {
             gpu_key other = key_of(alias);
@@ -225,7 +244,7 @@ static plim_status gpu_find_loosely(plim_str name, const plim_gpu **out, plim_er
     gpu_key k = key_without(name, &gb, true);
     const plim_gpu *found = NULL;
     bool several = false;
-    for (uint32_t i = 0; k.n && i < PLIM_COUNT(gpus); i++) {
+    for (uint32_t i = 0; k.n && i < CARDS; i++) {
         if ((gb && gb != (uint64_t)gpus[i].marketed_gb) || !gpu_called(&gpus[i], &k))
             continue;
         several |= found != NULL;
@@ -258,10 +277,52 @@ bool plim_gpu_is(const plim_gpu *gpu, const char *short_name)
     return strlen(short_name) == n && !memcmp(short_name, gpu->aliases, n);
 }
 
+/* The profile in an alias "a100:3g.40gb". */
+static plim_str profile_of(const plim_gpu *mig)
+{
+    return plim_str_of(strchr(mig->aliases, ':') + 1);
+}
+
+/* "3g.40gb" of "3g.40gb+me", whose engines for media take no memory. */
+static gpu_key profile_key(plim_str profile)
+{
+    plim_str plain = {profile.p, 0};
+    while (plain.n < profile.n && profile.p[plain.n] != '+')
+        plain.n++;
+    return key_of(plain);
+}
+
+/* "a100:3g.40gb": the instance of that profile. */
+static plim_status find_instance(plim_str card, plim_str profile, const plim_gpu **out,
+                                 plim_err *err)
+{
+    const plim_gpu *whole = NULL;
+    const gpu_key k = profile_key(profile);
+    char list[160] = "";
+    size_t at = 0;
+    PLIM_TRY(plim_gpu_find(card, &whole, err));
+    for (uint32_t i = CARDS; i < PLIM_COUNT(gpus); i++) {
+        if (!plim_gpu_is(whole, gpus[i].mig_of))
+            continue;
+        const gpu_key own = key_of(profile_of(&gpus[i]));
+        if (key_eq(&k, &own)) {
+            *out = &gpus[i];
+            return PLIM_OK;
+        }
+        if (at < sizeof list)
+            at += (size_t)snprintf(list + at, sizeof list - at, "%s" PLIM_STR_FMT,
+                                   at ? ", " : "", PLIM_STR_ARG(profile_of(&gpus[i])));
+    }
+    return at ? plim_fail(err, PLIM_EUSAGE, 0, "gpu '%s' has no MIG profile '%.*s': it has %s",
+                          whole->name, (int)PLIM_MIN(profile.n, 40), profile.p, list)
+              : plim_fail(err, PLIM_EUSAGE, 0, "gpu '%s' has no MIG profiles", whole->name);
+}
+
 plim_status plim_gpu_find(plim_str name, const plim_gpu **out, plim_err *err)
 {
     gpu_key k = key_of(name);
-    for (uint32_t i = 0; k.n && i < PLIM_COUNT(gpus); i++) {
+    const char *colon = name.n ? memchr(name.p, ':', name.n) : NULL;
+    for (uint32_t i = colon ? CARDS : 0; k.n && i < PLIM_COUNT(gpus); i++) {
         const char *list = gpus[i].aliases;
         plim_str alias = plim_str_of(gpus[i].name);
         do {
@@ -272,7 +333,10 @@ plim_status plim_gpu_find(plim_str name, const plim_gpu **out, plim_err *err)
             }
         } while (next_alias(&list, &alias));
     }
-    return gpu_find_loosely(name, out, err);
+    const size_t n = colon ? (size_t)(colon - name.p) : 0;
+    return colon ? find_instance((plim_str){name.p, n}, (plim_str){colon + 1, name.n - n - 1},
+                                 out, err)
+                 : gpu_find_loosely(name, out, err);
 }
 
 static plim_status list_push(plim_arena *a, const plim_gpu *gpu, const plim_gpu ***list,
@@ -310,6 +374,32 @@ plim_status plim_gpu_list(plim_arena *a, const char *names, const plim_gpu ***ou
     return st;
 }
 
+/* How good an example of cards of its size it is: NVIDIA's, and of those whose memory is known best. */
+static int rank_example(const plim_gpu *g)
+{
+    return !strcmp(g->vendor, "NVIDIA") ? 1 + (int)g->memory_kind : 0;
+}
+
+const char *plim_gpu_sold(plim_arena *a, uint64_t bytes)
+{
+    const uint64_t giga = 1000000000, gb = bytes / giga;
+    const plim_gpu *such = NULL;
+    for (uint32_t i = 0; gb && bytes % giga == 0 && i < CARDS; i++)
+        if (gb == (uint64_t)gpus[i].marketed_gb &&
+            (!such || rank_example(&gpus[i]) > rank_example(such)))
+            such = &gpus[i];
+    if (!such)
+        return "";
+    const plim_str alias = {such->aliases, strcspn(such->aliases, ",")};
+    return plim_arena_printf(a,
+                             "%" PRIu64 " GB is %s: a card that is sold with %" PRIu64
+                             " GB has %" PRIu64 " GiB, less what its driver keeps. Name the "
+                             "card, as in --gpu " PLIM_STR_FMT ", or write %" PRIu64 "GiB.",
+                             gb, plim_fmt_bytes(bytes, false).s, gb, gb, PLIM_STR_ARG(alias),
+                             gb)
+        .p;
+}
+
 plim_status plim_gpu_generic(plim_arena *a, uint64_t bytes, plim_gpu *out, plim_err *err)
 {
     plim_str name = plim_arena_printf(a, "a card of %s", plim_fmt_bytes(bytes, false).s);
@@ -318,6 +408,7 @@ plim_status plim_gpu_generic(plim_arena *a, uint64_t bytes, plim_gpu *out, plim_
     *out = (plim_gpu){
         .name = name.p,
         .aliases = "",
+        .mig_of = "",
         .vendor = "",
         .klass = "",
         .arch = "",
@@ -477,6 +568,21 @@ void plim_gpu_context_add(plim_gpu_context *c, plim_gpu_part part)
     c->high += part.high;
 }
 
+/* Memory that the CPU has, too, is never all a process's. */
+static void add_system(const plim_gpu *gpu, plim_gpu_context *c)
+{
+    if (gpu && gpu->kept_high && c->n_parts)
+        plim_gpu_context_add(
+            c,
+            (plim_gpu_part){.name = PLIM_GPU_SYSTEM,
+                            .low = gpu->kept_low,
+                            .usual = gpu->kept_usual,
+                            .high = gpu->kept_high,
+                            .known = PLIM_GPU_ASSUMED,
+                            .src = "what the system keeps of memory that it shares, as users "
+                                   "of such machines report it"});
+}
+
 /* Those of NCCL are beside what was measured as one. */
 static bool is_within_whole(int part) { return part != PART_NCCL && part != PART_NCCL_CODE; }
 
@@ -502,6 +608,7 @@ plim_gpu_context plim_gpu_context_of(const plim_gpu *gpu, int torch_version, pli
                                              .known = r->known,
                                              .src = r->doc});
     }
+    add_system(gpu, &c);
     return c;
 }
 

@@ -17,6 +17,7 @@ typedef enum plim_gpu_memory {
 typedef struct plim_gpu {
     const char *name;    /* "NVIDIA GeForce RTX 4090" */
     const char *aliases; /* "rtx4090, 4090"; the first is the short name */
+    const char *mig_of;  /* of a MIG instance the short name of the whole card; else "" */
     const char *vendor;  /* "NVIDIA", "AMD", "Intel", "Apple"; "": generic */
     const char *klass;   /* "consumer", "workstation", "datacenter", "jetson", "soc" */
     const char *arch;    /* "Ada"; "" unknown */
@@ -24,6 +25,9 @@ typedef struct plim_gpu {
     double marketed_gb;
     uint64_t memory_bytes; /* total reported to a process, including the context */
     plim_gpu_memory memory_kind;
+    bool unified; /* it is that of the CPU, too, */
+    uint64_t kept_low, kept_usual,
+        kept_high;           /* and the system keeps so much of it; 0: not known */
     double bandwidth_gbs;    /* 10^9 bytes per second */
     double fp32, tf32, fp16; /* dense TFLOPS */
     double fp16_acc32;       /* fp16 accumulated in fp32, as PyTorch multiplies */
@@ -40,12 +44,13 @@ static inline bool plim_gpu_exact(const plim_gpu *g)
     return g->memory_kind == PLIM_GPU_DRIVER || g->memory_kind == PLIM_GPU_GIVEN;
 }
 
-uint32_t plim_gpu_count(void);
-const plim_gpu *plim_gpu_at(uint32_t i); /* NULL past the end */
+uint32_t plim_gpu_count(void);           /* of whole cards */
+const plim_gpu *plim_gpu_at(uint32_t i); /* then come MIG instances; NULL past the last */
 
 /* Finds a card by name or alias; case, spaces, dashes and the words NVIDIA, GeForce and Tesla
  * are ignored.  The memory of the card may be added ("T4 16GB", "v100 32"), or left out where
- * only one card has the name.  PLIM_EUSAGE names the nearest, or those meant. */
+ * only one card has the name.  After a colon follows the profile of a MIG instance
+ * ("a100:3g.40gb").  PLIM_EUSAGE names the nearest, or those meant. */
 plim_status plim_gpu_find(plim_str name, const plim_gpu **out, plim_err *err);
 
 /* Is it the card with this short name, the first of its aliases?  Exactly as gpus.csv writes it. */
@@ -55,9 +60,20 @@ bool plim_gpu_is(const plim_gpu *gpu, const char *short_name);
  * such a name, *card stays as it is. */
 uint32_t plim_gpu_several(plim_str name, plim_str *card);
 
-/* "rtx4090,a100", or "all": the cards of that list, in an array in `a`. */
+/* "rtx4090,a100", or "all", without MIG instances: the cards of that list, in an array in `a`. */
 plim_status plim_gpu_list(plim_arena *a, const char *names, const plim_gpu ***out, uint32_t *n,
                           plim_err *err);
+
+/* The card with so much memory, which is free: the system keeps none of it. */
+static inline void plim_gpu_give(plim_gpu *g, uint64_t bytes)
+{
+    g->memory_bytes = bytes;
+    g->kept_low = g->kept_usual = g->kept_high = 0;
+}
+
+/* Of a size in GB as cards of that size are sold: a sentence that such a card has GiB; "": nobody sells one.
+ * NULL: our memory is full. */
+const char *plim_gpu_sold(plim_arena *a, uint64_t bytes);
 
 /* A card known only by its memory size. */
 plim_status plim_gpu_generic(plim_arena *a, uint64_t bytes, plim_gpu *out, plim_err *err);
@@ -94,6 +110,9 @@ typedef struct plim_gpu_part {
     plim_gpu_known known;
     const char *src;
 } plim_gpu_part;
+
+/* The part that the system keeps of unified memory. */
+#define PLIM_GPU_SYSTEM "the system"
 
 /* Memory that a process has beside PyTorch's allocator, in bytes, and the parts whose sum it is: rows of
  * contexts.def.  No part: unknown. */

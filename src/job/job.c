@@ -284,7 +284,7 @@ plim_status plim_job_card(plim_job *job, plim_err *err)
         st = plim_gpu_find(plim_str_of(s->gpu), &gpu, err);
     if (!st && s->vram && gpu) { /* the named card with another memory size */
         job->generic = *gpu;
-        job->generic.memory_bytes = s->vram;
+        plim_gpu_give(&job->generic, s->vram);
         job->generic.memory_kind = PLIM_GPU_GIVEN;
     } else if (!st && s->vram) {
         st = plim_gpu_generic(job->arena, s->vram, &job->generic, err);

@@ -123,10 +123,12 @@ plim_status plim_job_note(const plim_job *job, plim_graph *g, plim_err *err)
                         b.n ? " " : "", g->sizes.batch);
     if (g->kv.elements && job->step.infer)
         note_cache(job, g, &b);
-    const char *torch = plim_torch_note(g->arena, job->settings->torch);
-    if (!torch)
+    const char *torch = plim_torch_note(g->arena, job->settings->torch),
+               *sold = plim_gpu_sold(g->arena, job->settings->vram);
+    if (!torch || !sold)
         return plim_oom(err);
     plim_buf_printf(&b, "%s%s", *torch && b.n ? " " : "", torch);
+    plim_buf_printf(&b, "%s%s", *sold && b.n ? " " : "", sold);
     if (job->alloc.allocator->model)
         plim_buf_printf(&b, "%s%s", b.n ? " " : "", job->alloc.allocator->model);
     PLIM_TRY(plim_job_say_uncompared(job, g->arena, &b, err));

@@ -53,6 +53,12 @@ static bool entry_matches(const plim_entry *e, const char *filter)
     return registry_matches(texts, PLIM_COUNT(texts), filter);
 }
 
+/* "mig", "a100:" or "3g.20gb": the many instances are listed for who asks for them. */
+static bool asks_for_mig(const char *filter)
+{
+    return filter && (registry_has(filter, "mig") || strpbrk(filter, ":."));
+}
+
 /* `called`: the card that the filter is a name of, as a driver gives it ("Tesla V100-SXM2-16GB");
  * NULL: of none. */
 static bool gpu_matches(const plim_gpu_info *g, const char *filter, const plim_gpu *called)
@@ -68,6 +74,8 @@ static plim_rows registry_rows(plim_page *p, const registry_ask *ask)
     bool cards = ask->reg == PLIM_REG_GPUS;
     uint64_t size = cards ? sizeof(plim_gpu_info) : sizeof(plim_entry), n = 0;
     uint32_t count = plim_registry_count(ask->reg);
+    while (cards && asks_for_mig(ask->filter) && plim_gpu_at(count))
+        count++; /* with the instances, which come last */
     char *items = plim_arena_new(&p->arena, count, size);
     plim_entry e = PLIM_ENTRY_INIT;
     plim_gpu_info g = PLIM_GPU_INFO_INIT;
@@ -83,6 +91,10 @@ static plim_rows registry_rows(plim_page *p, const registry_ask *ask)
     rows.items = items;
     rows.size = (size_t)size;
     rows.n = n;
+    for (uint64_t i = 0; cards && i < n; i++)
+        if (((const plim_gpu_info *)plim_rows_at(&rows, i))->kept_high)
+            return rows;
+    rows.hidden = cards ? "kept" : NULL;
     return rows;
 }
 
@@ -107,8 +119,13 @@ static void add_rows(plim_page *p, const registry_ask *ask, const plim_rows *r)
     if (ask->reg == PLIM_REG_GPUS)
         plim_paragraph_apart(
             p, PLIM_PAINT_DIM,
-            "~ estimated from the marketed size, not reported by a driver; fp16, bf16: "
-            "dense TFLOPS; cc: compute capability");
+            plim_page_format(
+                p,
+                "~ estimated from the marketed size, not reported by a driver; fp16, bf16: "
+                "dense TFLOPS; cc: compute capability%s",
+                r->hidden ? ""
+                          : "; system keeps: of memory that the CPU has, too, as users report "
+                            "it or assumed"));
     plim_if_unknown(p, "- unknown");
 }
 

@@ -20,10 +20,30 @@ plim_status plim_answer_add(plim_serve_answer *out, plim_serve_row row, plim_err
     return PLIM_OK;
 }
 
+/* What the system keeps of unified memory, which leaves *c. */
+static plim_status add_system(plim_serve_answer *out, plim_gpu_context *c, plim_err *err)
+{
+    const plim_gpu_part *p = c->n_parts ? &c->part[c->n_parts - 1] : NULL;
+    if (!p || strcmp(p->name, PLIM_GPU_SYSTEM) != 0)
+        return PLIM_OK;
+    c->low -= p->low;
+    c->usual -= p->usual;
+    c->high -= p->high;
+    return plim_answer_add(out,
+                           (plim_serve_row){.part = p->name,
+                                            .low = p->low,
+                                            .usual = p->usual,
+                                            .high = p->high,
+                                            .certainty = PLIM_ESTIMATED,
+                                            .doc = "of memory that it shares"},
+                           err);
+}
+
 plim_status plim_answer_context(const plim_serve_question *q, plim_serve_answer *out,
                                 plim_err *err)
 {
-    const plim_gpu_context c = plim_fit_engine_context(q->job);
+    plim_gpu_context c = plim_fit_engine_context(q->job);
+    PLIM_TRY(add_system(out, &c, err));
     out->context_unknown = q->job->gpu && !c.high;
     if (!q->job->gpu || !c.high)
         return PLIM_OK;

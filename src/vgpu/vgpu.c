@@ -80,7 +80,7 @@ static plim_status find_card(plim_vgpu *d, const plim_vgpu_options *o, plim_gpu 
         if (card_is_better(d->cards[i], out))
             *out = *d->cards[i];
     if (o->vram)
-        out->memory_bytes = o->vram;
+        plim_gpu_give(out, o->vram);
     return PLIM_OK;
 }
 

@@ -69,6 +69,16 @@ static void test_names(void **state)
         {"T4 16GB", "NVIDIA T4"},
         {"RTX 4090 24GB", "NVIDIA GeForce RTX 4090"},
         {"Jetson Orin NX", "NVIDIA Jetson Orin NX 16GB"},
+        {"a100-40g:3g.20gb", "NVIDIA A100 SXM4 40GB MIG 3g.20gb"},
+        {"a100:3g.40gb", "NVIDIA A100 SXM4 80GB MIG 3g.40gb"},
+        {"A100 80GB:3g.40gb",
+         "NVIDIA A100 SXM4 80GB MIG 3g.40gb"}, /* another name of the card */
+        {"h100-sxm5:1G.10GB", "NVIDIA H100 SXM5 80GB MIG 1g.10gb"},
+        {"a30:1g.6gb+me", "NVIDIA A30 MIG 1g.6gb"},
+        {"NVIDIA A100-SXM4-40GB MIG 3g.20gb",
+         "NVIDIA A100 SXM4 40GB MIG 3g.20gb"}, /* its name in the driver */
+        {"strix-halo", "AMD Ryzen AI Max+ 395 128GB"},
+        {"NVIDIA GeForce RTX 5090 Laptop GPU", "NVIDIA GeForce RTX 5090 Laptop GPU"},
         {"m1 16gb", "Apple M1 16GB"},
     };
     for (size_t i = 0; i < PLIM_COUNT(rows); i++)
@@ -91,6 +101,14 @@ static void test_unknown(void **state)
         {"V100 SXM2",
          "gpu 'V100 SXM2' is ambiguous: it may be one of 'NVIDIA V100 SXM2 16GB', "
          "'NVIDIA V100 SXM2 32GB'"},
+        {"a100-40g:3g.40gb",
+         "gpu 'NVIDIA A100 SXM4 40GB' has no MIG profile '3g.40gb': it has 1g.5gb, 1g.10gb, "
+         "2g.10gb, 3g.20gb, 4g.20gb, 7g.40gb"},
+        {"a100:", "gpu 'NVIDIA A100 SXM4 80GB' has no MIG profile '': it has 1g.10gb,"},
+        {"rtx4090:1g.6gb", "gpu 'NVIDIA GeForce RTX 4090' has no MIG profiles"},
+        {"a100:3g.40gb:3g.40gb",
+         "gpu 'NVIDIA A100 SXM4 80GB' has no MIG profile '3g.40gb:3g.40gb'"},
+        {":3g.40gb", "unknown gpu ''"},
         {"m1", "gpu 'm1' is ambiguous: it may be one of 'Apple M1 8GB', 'Apple M1 16GB'"},
     };
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
@@ -113,8 +131,8 @@ static void test_unknown(void **state)
 static void test_aliases(void **state)
 {
     (void)state;
-    for (uint32_t i = 0; i < plim_gpu_count(); i++) {
-        const plim_gpu *g = plim_gpu_at(i);
+    const plim_gpu *g;
+    for (uint32_t i = 0; (g = plim_gpu_at(i)) != NULL; i++) {
         CHECK(g->name, card(g->name) == g);
         char list[256];
         CHECK(g->name, strlen(g->aliases) < sizeof list && g->aliases[0]);
@@ -122,7 +140,7 @@ static void test_aliases(void **state)
         for (char *alias = strtok(list, ", "); alias; alias = strtok(NULL, ", "))
             CHECK(alias, card(alias) == g);
     }
-    CHECK("beyond the last", plim_gpu_at(plim_gpu_count()) == NULL);
+    CHECK("beyond the whole ones", *plim_gpu_at(plim_gpu_count())->mig_of);
 }
 
 static void test_rows(void **state)
@@ -130,8 +148,8 @@ static void test_rows(void **state)
     (void)state;
     const uint64_t gib = 1ull << 30;
     CHECK("every card of the table", plim_gpu_count() >= 195);
-    for (uint32_t i = 0; i < plim_gpu_count(); i++) {
-        const plim_gpu *g = plim_gpu_at(i);
+    const plim_gpu *g;
+    for (uint32_t i = 0; (g = plim_gpu_at(i)) != NULL; i++) {
         double gb = (double)g->memory_bytes / (double)gib;
         CHECK(g->name, g->src[0] && g->vendor[0] && g->klass[0]);
         CHECK(g->name, g->year >= 2012 && g->year <= 2026);
@@ -179,6 +197,111 @@ static void test_totals(void **state)
     }
     CHECK("B200", card("b200")->memory_kind == PLIM_GPU_PRINTED);
     CHECK("nobody's driver", card("rtx4060")->memory_kind == PLIM_GPU_MARKETED);
+}
+
+/* Memory that the CPU has, too: the total and what the system keeps, by users of such machines.
+ * src: docs/sources/cards.md 4 */
+static void test_unified(void **state)
+{
+    (void)state;
+    const uint64_t gib = 1ull << 30;
+    static const struct {
+        const char *name;
+        double total, low, high;
+    } rows[] = {{"gb10", 121.63, 3.3, 20.4},  {"thor", 122.82, 3.3, 15.7},
+                {"orin", 61.4, 0.5, 9.8},     {"orin-nano", 7.44, 0.5, 1.5},
+                {"m1-max-32g", 32, 4, 10.67}, {"m4-max-128g", 128, 16, 32},
+                {"strix-halo", 128, 8, 65.5}, {"h100", 79.18, 0, 0}};
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        const plim_gpu *g = card(rows[i].name);
+        const double total = (double)g->memory_bytes / (double)gib,
+                     low = (double)g->kept_low / (double)gib,
+                     high = (double)g->kept_high / (double)gib;
+        CHECK(rows[i].name, total < rows[i].total + .01 && total > rows[i].total - .01);
+        CHECK(rows[i].name, low < rows[i].low + .01 && low > rows[i].low - .01);
+        CHECK(rows[i].name, high < rows[i].high + .01 && high > rows[i].high - .01);
+        CHECK(rows[i].name, g->unified == (rows[i].high > 0));
+    }
+    for (uint32_t i = 0; i < plim_gpu_count(); i++) {
+        const plim_gpu *g = plim_gpu_at(i);
+        CHECK(g->name, g->kept_low <= g->kept_high && g->kept_high < g->memory_bytes);
+        CHECK(g->name, g->unified || !g->kept_high);
+        CHECK(g->name, !g->unified || g->kept_high); /* a process never has all of it */
+    }
+}
+
+/* What the system keeps is no process's: it stands with what is outside PyTorch's allocator. */
+static void test_system(void **state)
+{
+    (void)state;
+    const plim_gpu_use use = plim_gpu_use_of(PLIM_GPU_ANY);
+    const plim_gpu *gb10 = card("gb10");
+    plim_gpu given = *gb10;
+    plim_gpu_give(&given, 100ull << 30);
+    const plim_gpu_context all = plim_gpu_context_of(gb10, 215, use),
+                           free = plim_gpu_context_of(&given, 215, use);
+    assert_int_equal(all.n_parts, free.n_parts + 1);
+    CHECK_STR("the part", all.part[all.n_parts - 1].name, "the system");
+    assert_int_equal(all.low - free.low, gb10->kept_low);
+    assert_int_equal(all.usual - free.usual, gb10->kept_usual);
+    assert_int_equal(all.high - free.high, gb10->kept_high);
+    CHECK("without a context nothing is known",
+          !plim_gpu_context_of(card("m4-max-128g"), 215, use).n_parts);
+}
+
+/* Instances are parts of their card, and there are no more of them than it has memory for. */
+static void test_instances(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        double
+            gib; /* src: nvidia-smi mig -lgip, PyTorch's messages: docs/sources/cards.md 5 */
+        int sms;
+    } rows[] = {{"a100-40g:1g.5gb", 4.75, 14}, {"a100-40g:3g.20gb", 19.5, 42},
+                {"a100:3g.40gb", 39.25, 42},   {"a30:2g.12gb", 11.69, 28},
+                {"h100:1g.10gb", 9.75, 16},    {"h100:7g.80gb", 79.12, 132},
+                {"h200:1g.18gb", 16, 16},      {"h200:3g.71gb", 69.5, 60},
+                {"b200:1g.23gb", 20.5, 18},    {"rtxpro6000:2g.48gb", 47.38, 94}};
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        const plim_gpu *g = card(rows[i].name);
+        const double gib = (double)g->memory_bytes / (double)(1u << 30);
+        CHECK(rows[i].name, gib < rows[i].gib + .01 && gib > rows[i].gib - .01);
+        assert_int_equal(g->sms, rows[i].sms);
+    }
+    const plim_gpu *g;
+    uint32_t n = plim_gpu_count();
+    for (; (g = plim_gpu_at(n)) != NULL; n++) {
+        const plim_gpu *whole = card(g->mig_of);
+        const uint64_t parts = (uint64_t)(whole->marketed_gb / g->marketed_gb + .05);
+        CHECK(g->name, *g->mig_of && plim_gpu_is(whole, g->mig_of) && !*whole->mig_of);
+        CHECK(g->name, g->memory_bytes <= whole->memory_bytes);
+        CHECK(g->name, !whole->sms || g->sms <= whole->sms);
+        CHECK(g->name, g->bandwidth_gbs <= whole->bandwidth_gbs && g->fp16 <= whole->fp16);
+        CHECK(g->name, g->cc == whole->cc && !g->price_usd);
+        CHECK(g->name, parts * g->memory_bytes <= whole->memory_bytes + (1ull << 30));
+    }
+    CHECK("all tables", n - plim_gpu_count() >= 80);
+    plim_arena a = PLIM_ARENA_INIT;
+    const plim_gpu **list;
+    uint32_t cards;
+    assert_int_equal(plim_gpu_list(&a, "all", &list, &cards, NULL), PLIM_OK);
+    assert_int_equal(cards, plim_gpu_count());
+    plim_arena_free(&a);
+}
+
+/* "24GB" is 22.35 GiB, and is told as what is sold; what no card has is not. */
+static void test_sold(void **state)
+{
+    (void)state;
+    plim_arena a = PLIM_ARENA_INIT;
+    CHECK_STR("24 GB", plim_gpu_sold(&a, 24000000000),
+              "24 GB is 22.35 GiB: a card that is sold with 24 GB has 24 GiB, less what its "
+              "driver keeps. Name the card, as in --gpu rtx3090, or write 24GiB.");
+    static const uint64_t others[] = {0, 24ull << 30, 23000000000, 24000000001, UINT64_MAX};
+    for (size_t i = 0; i < PLIM_COUNT(others); i++)
+        CHECK_STR("nobody's", plim_gpu_sold(&a, others[i]), "");
+    plim_arena_free(&a);
 }
 
 static void test_generic(void **state)
@@ -370,7 +493,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),         cmocka_unit_test(test_unknown),
         cmocka_unit_test(test_aliases),       cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_totals),        cmocka_unit_test(test_generic),
+        cmocka_unit_test(test_totals),        cmocka_unit_test(test_unified),
+        cmocka_unit_test(test_system),        cmocka_unit_test(test_instances),
+        cmocka_unit_test(test_sold),          cmocka_unit_test(test_generic),
         cmocka_unit_test(test_generation),    cmocka_unit_test(test_contexts),
         cmocka_unit_test(test_context_parts), cmocka_unit_test(test_context_uses),
         cmocka_unit_test(test_limits),
