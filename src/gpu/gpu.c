@@ -296,7 +296,7 @@ static gpu_key profile_key(plim_str profile)
 static plim_status find_instance(plim_str card, plim_str profile, const plim_gpu **out,
                                  plim_err *err)
 {
-    const plim_gpu *whole = NULL;
+    const plim_gpu *whole = gpus;
     const gpu_key k = profile_key(profile);
     char list[160] = "";
     size_t at = 0;
