@@ -1,5 +1,6 @@
 /* cmd_compare.c -- plimsoll compare MODEL...: size, cost and memory of models side by side. */
 #include "cmds.h"
+#include "door.h"
 
 /* The estimate of the model that is called so; NULL after printing an error. */
 static plim_estimate *estimate_of(const plim_args *a, const char *name, int *code)
@@ -7,7 +8,7 @@ static plim_estimate *estimate_of(const plim_args *a, const char *name, int *cod
     plim_err err = PLIM_ERR_INIT;
     plim_model *m = NULL;
     plim_estimate *e = NULL;
-    if (plim_model_open(name, &m, &err) || plim_estimate_run(m, a->settings, &e, &err))
+    if (plim_door_model(a, name, &m, &err) || plim_estimate_run(m, a->settings, &e, &err))
         *code = plim_console_error(&err);
     plim_model_free(m);
     return e;
@@ -43,7 +44,7 @@ const plim_cmd plim_cmd_compare = {
     .doc = "show size, cost, memory, accuracy of models side by side",
     .examples = {"plimsoll compare resnet18 mobilenet_v2 --batch 32",
                  "plimsoll compare alexnet vgg16 resnet50 --batch 32 --gpu t4 --csv"},
-    .options = PLIM_USE_SETTINGS | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_SVG |
-               PLIM_USE_TEXT | PLIM_USE_SANDBOX | PLIM_USE_HUB,
+    .options = PLIM_USE_SETTINGS | PLIM_USE_PYTHON | PLIM_USE_JSON | PLIM_USE_CSV |
+               PLIM_USE_SVG | PLIM_USE_TEXT | PLIM_USE_SANDBOX | PLIM_USE_HUB,
     .run = compare_run,
 };

@@ -84,7 +84,8 @@ const plim_cmd plim_cmd_estimate = {
     .examples =
         {"plimsoll estimate resnet50 --batch 64 --optimizer adamw --gpu rtx4090",
          "plimsoll estimate llama-3.1-8b --dtype bf16 --seq 2048 --lora r=16 --gpu h100"},
-    .options = PLIM_USE_SETTINGS | PLIM_USE_EXPLAIN | PLIM_USE_JSON | PLIM_USE_CSV |
-               PLIM_USE_SVG | PLIM_USE_TEXT | PLIM_USE_LIVE | PLIM_USE_SANDBOX | PLIM_USE_HUB,
+    .options = PLIM_USE_SETTINGS | PLIM_USE_PYTHON | PLIM_USE_EXPLAIN | PLIM_USE_JSON |
+               PLIM_USE_CSV | PLIM_USE_SVG | PLIM_USE_TEXT | PLIM_USE_LIVE | PLIM_USE_SANDBOX |
+               PLIM_USE_HUB,
     .run = estimate_run,
 };

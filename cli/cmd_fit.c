@@ -82,7 +82,7 @@ const plim_cmd plim_cmd_fit = {
         "counted.",
     .examples = {"plimsoll fit resnet50 --optimizer adamw --gpu t4,rtx4090,h100",
                  "plimsoll fit gpt2 --find seq --batch 8 --gpu t4"},
-    .options = PLIM_USE_SETTINGS | PLIM_USE_FIT | PLIM_USE_CARDS | PLIM_USE_JSON |
-               PLIM_USE_CSV | PLIM_USE_TEXT | PLIM_USE_SANDBOX | PLIM_USE_HUB,
+    .options = PLIM_USE_SETTINGS | PLIM_USE_PYTHON | PLIM_USE_FIT | PLIM_USE_CARDS |
+               PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT | PLIM_USE_SANDBOX | PLIM_USE_HUB,
     .run = fit_run,
 };

@@ -56,7 +56,7 @@ const plim_cmd plim_cmd_gpus = {
     .doc = "list the known cards, or with --for those that fit a model",
     .examples = {"plimsoll gpus 4090",
                  "plimsoll gpus --for resnet50 --batch 128 --sort headroom"},
-    .options = PLIM_USE_SETTINGS | PLIM_USE_FOR | PLIM_USE_CARDS | PLIM_USE_JSON |
-               PLIM_USE_CSV | PLIM_USE_TEXT | PLIM_USE_SANDBOX | PLIM_USE_HUB,
+    .options = PLIM_USE_SETTINGS | PLIM_USE_PYTHON | PLIM_USE_FOR | PLIM_USE_CARDS |
+               PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT | PLIM_USE_SANDBOX | PLIM_USE_HUB,
     .run = gpus_run,
 };

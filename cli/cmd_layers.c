@@ -1,5 +1,6 @@
 /* cmd_layers.c -- plimsoll layers MODEL...: shape, parameters, memory and cost of each layer. */
 #include "cmds.h"
+#include "door.h"
 
 /* Reads the layers of the model that is called so; NULL after printing an error. */
 static plim_layers *layers_of(const plim_args *a, const char *name, int *code)
@@ -7,7 +8,7 @@ static plim_layers *layers_of(const plim_args *a, const char *name, int *code)
     plim_err err = PLIM_ERR_INIT;
     plim_model *m = NULL;
     plim_layers *r = NULL;
-    if (plim_model_open(name, &m, &err) || plim_layers_run(m, a->settings, &r, &err))
+    if (plim_door_model(a, name, &m, &err) || plim_layers_run(m, a->settings, &r, &err))
         *code = plim_console_error(&err);
     plim_model_free(m);
     return r;
@@ -41,7 +42,7 @@ const plim_cmd plim_cmd_layers = {
     .doc = "show shape, parameters, memory and MACs of each layer",
     .examples = {"plimsoll layers resnet50 --depth 1",
                  "plimsoll layers vgg16 --types Conv2d,Linear --sort params --top 5"},
-    .options = PLIM_USE_SETTINGS | PLIM_USE_LAYERS | PLIM_USE_JSON | PLIM_USE_CSV |
-               PLIM_USE_TEXT | PLIM_USE_SANDBOX | PLIM_USE_HUB,
+    .options = PLIM_USE_SETTINGS | PLIM_USE_PYTHON | PLIM_USE_LAYERS | PLIM_USE_JSON |
+               PLIM_USE_CSV | PLIM_USE_TEXT | PLIM_USE_SANDBOX | PLIM_USE_HUB,
     .run = layers_run,
 };

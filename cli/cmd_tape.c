@@ -17,6 +17,7 @@ const plim_cmd plim_cmd_tape = {
     .doc = "print the allocations and frees of a run, in order",
     .about = "The output is text, which 'plimsoll replay' reads, or JSON lines.",
     .examples = {"plimsoll tape resnet50 --batch 32 > step.tape", "plimsoll tape gpt2 --json"},
-    .options = PLIM_USE_SETTINGS | PLIM_USE_JSON | PLIM_USE_SANDBOX | PLIM_USE_HUB,
+    .options =
+        PLIM_USE_SETTINGS | PLIM_USE_PYTHON | PLIM_USE_JSON | PLIM_USE_SANDBOX | PLIM_USE_HUB,
     .run = tape_run,
 };

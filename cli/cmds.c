@@ -1,5 +1,6 @@
 /* cmds.c -- see cmds.h */
 #include "cmds.h"
+#include "door.h"
 #include "topics.h"
 
 #include <stddef.h>
@@ -55,7 +56,7 @@ int plim_cmd_with_model(plim_args *a, int (*with)(plim_args *a, const plim_model
 {
     plim_err err = PLIM_ERR_INIT;
     plim_model *m = NULL;
-    if (plim_model_open(a->operand, &m, &err))
+    if (plim_door_model(a, a->operand, &m, &err))
         return plim_console_error(&err);
     int code = with(a, m);
     plim_model_free(m);

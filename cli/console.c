@@ -88,6 +88,17 @@ int plim_console_usage(const char *fmt, ...)
     return PLIM_EXIT_USAGE;
 }
 
+int plim_console_said(int code, const char *fmt, ...)
+{
+    char text[4096];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    console_print_error(text);
+    return code;
+}
+
 int plim_console_error(const plim_err *err)
 {
     char text[sizeof err->msg];

@@ -26,6 +26,12 @@ enum {
 
 /* Prints what is wrong with the command line; returns PLIM_EXIT_USAGE. */
 int plim_console_usage(const char *fmt, ...) PLIM_CONSOLE_PRINTF;
+/* Prints what is wrong, however long it is; returns `code`. */
+int plim_console_said(int code, const char *fmt, ...)
+#if defined(__GNUC__)
+    __attribute__((format(printf, 2, 3)))
+#endif
+    ;
 /* Prints an error of the library; returns its exit code. */
 int plim_console_error(const plim_err *err);
 /* Prints what failed, as in `cannot write`, with which file, and the reason, an errno; returns

@@ -1,5 +1,6 @@
 /* main.c -- plimsoll COMMAND ...: finds the command, reads its options, runs it. */
 #include "cmds.h"
+#include "door.h"
 #include "sandbox.h"
 #include "terminal.h"
 
@@ -58,6 +59,8 @@ static int main_command(plim_args *a, int argc, char **argv)
     }
     if (cmd->options & PLIM_USE_HUB)
         code = main_fetch(a);
+    if (!code && cmd->options & PLIM_USE_PYTHON)
+        code = plim_door_open(a);
     if (!code && cmd->options & PLIM_USE_SANDBOX)
         code = main_enclose(a);
     return code ? code : cmd->run(a);

@@ -276,6 +276,15 @@ OPT("settings", "FILE", PLIM_USE_SETTINGS, take_settings, 0, 0,
  "settings as a JSON object, or the JSON of an earlier answer, whose settings are used again; "
  "options that follow override them")
 
+{.doc = "Models that a Python builds"},
+OPT("python", "PATH", PLIM_USE_PYTHON, take_text, offsetof(plim_args, python), 0,
+ "Python that builds and exports a model which plimsoll does not know, with transformers, diffusers, timm or torchvision "
+ "(default: PLIMSOLL_PYTHON, that of VIRTUAL_ENV, python3), or none")
+OPT("component", "PART", PLIM_USE_PYTHON, take_text, offsetof(plim_args, component), 0,
+ "part of a pipeline of diffusers that is counted, such as vae or text_encoder (default: the one that removes the noise)")
+OPT("trust-remote-code", NULL, PLIM_USE_PYTHON, take_bool, offsetof(plim_args, trust), 1,
+ "let that Python run the code that comes with a model (auto_map)")
+
 {.doc = "Output"},
 OPT("serve", NULL, PLIM_USE_FIT, take_bool, offsetof(plim_args, serve), 1,
  "instead of a batch, find the largest format of weights, the longest context and the most requests that each card serves")

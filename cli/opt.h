@@ -34,6 +34,7 @@ enum {
     PLIM_USE_SANDBOX =
         1 << 19, /* reads files that it is given, and prints; all else is given up */
     PLIM_USE_HUB = 1 << 20, /* its operands are models, which may be on a hub */
+    PLIM_USE_PYTHON = 1 << 21, /* a model may be built by a Python */
 };
 
 /* A parsed command line. */
@@ -48,6 +49,8 @@ typedef struct plim_args {
     const char *for_model;              /* of `gpus` */
     const char *sandbox;                /* "auto", "always", "never"; NULL: auto */
     bool offline;                       /* nothing is fetched from a hub */
+    const char *python, *component;     /* of what a Python builds; NULL: not given */
+    bool trust;                         /* it may run code that comes with the model */
     const char *output;                 /* of `record` */
     const char *json_form, *prometheus; /* of `top`, as are the next six lines */
     const char *log, *history, *device, *user;

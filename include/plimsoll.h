@@ -237,6 +237,10 @@ PLIM_API void plim_model_free(plim_model *m);
 PLIM_API const char *plim_model_name(const plim_model *m);
 /* The format of the model ("pt2", "built-in"), a static string.  NULL for NULL. */
 PLIM_API const char *plim_model_format(const plim_model *m);
+/* Whether the graph of the model can be built: PLIM_OK, or the error that an answer about it
+ * would end with, whatever the settings.  PLIM_EUNSUPPORTED: plimsoll does not know a model of
+ * this type, or a file of its format holds none. */
+PLIM_API plim_status plim_model_check(const plim_model *m, plim_err *err);
 
 /* ======================================================================== */
 /* Settings                                                                  */

@@ -5,6 +5,7 @@
     exported.settings    what the module itself says about its run: {"batch": "2", "checkpoint": "layers.*"};
                          values that the caller gives take precedence
     exported.notes       sentences: what was assumed, what could not be seen
+    exported.limits      the sizes that it holds for: {"batch": (2, None), "seq": (2, 4094)}
 
 The module is traced by torch.export (non-strict, the training IR) as it is: in its own mode, on the device where its
 parameters are, which may be meta.  Tracing computes with fake tensors, so neither weights nor activations take memory,
@@ -41,6 +42,7 @@ from torch._decomp import decompositions  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensor  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
 
+from ._open import Limits, limits  # noqa: E402
 from ._pt2 import Program  # noqa: E402
 
 
@@ -55,29 +57,35 @@ class Exported:
     """Whether any other batch size can be asked for."""
     settings: Mapping[str, str]
     notes: Tuple[str, ...]
+    limits: Limits
 
 
 def export_module(module: torch.nn.Module, args: Sequence[Any] = (), kwargs: Optional[Mapping[str, Any]] = None, *,
-                  batch: Optional[int] = None) -> Exported:
+                  batch: Optional[int] = None, sequences: Sequence[str] = (), notes: Sequence[str] = ()) -> Exported:
     """Exports a module called as module(*args, **kwargs); `batch` is the batch size that will be asked for.
 
     Dimension 0 of the inputs that agree in it with the first one is the batch, which the export leaves open if the
-    module's code allows it.  If it does not, the inputs are made as large as `batch`.
+    module's code allows it.  If it does not, the inputs are made as large as `batch`.  Left open, too, if the code
+    allows it, is dimension 1 of the keyword arguments `sequences`.  `notes` are the caller's own, which come first.
     """
     with _no_collections():
-        return _export(module, args, kwargs or {}, batch)
+        return _export(module, args, kwargs or {}, batch, sequences, list(notes))
 
 
-def _export(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], batch: Optional[int]) -> Exported:
-    notes: List[str] = []
+def _export(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], batch: Optional[int],
+            sequences: Sequence[str], notes: List[str]) -> Exported:
     module = _unwrap(module, notes)
     inputs = _Inputs.of(module, args, kwargs)
     size = inputs.batch()
     program = None
     if size is not None:
         open_at = max(size, 2)  # a batch of 1 would become a constant
+        resized = inputs.resized(size, open_at)
+        if sequences:
+            with contextlib.suppress(Exception):  # as below; then for this length alone
+                program = _trace(module, resized, open_at, sequences)
         try:
-            program = _trace(module, inputs.resized(size, open_at), open_at)
+            program = program or _trace(module, resized, open_at)
         except Exception as why:  # torch.export raises whatever the traced code does
             notes.append(f"The module could not be exported for any batch size ({_first_line(why)}).")
     if program is None or not program.dynamic():
@@ -92,7 +100,7 @@ def _export(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, A
     settings = {} if size is None else {"batch": str(size)}
     settings.update(program.settings)
     notes += program.notes
-    return Exported(program.text(notes), size, program.dynamic(), settings, tuple(notes))
+    return Exported(program.text(notes), size, program.dynamic(), settings, tuple(notes), program.limits)
 
 
 def _first_line(why: BaseException) -> str:
@@ -155,13 +163,15 @@ class _Inputs(NamedTuple):
 # ---- tracing ------------------------------------------------------------------------------------------
 
 
-def _trace(module: torch.nn.Module, inputs: _Inputs, batch: Optional[int]) -> Program:
+def _trace(module: torch.nn.Module, inputs: _Inputs, batch: Optional[int], sequences: Sequence[str] = ()) -> Program:
     """`batch`: the size in dimension 0 that is left open; None: no size is."""
     shapes = None
+    rows = [inputs.kwargs[name] for name in sequences if inputs.kwargs.get(name) is not None]
     if batch is not None:
         found = torch.export.ShapesCollection()
         for tensor in {id(t): t for t in inputs.tensors() if t.dim() and t.shape[0] == batch}.values():
-            found[tensor] = {0: torch.export.Dim.AUTO}
+            both = any(tensor is row for row in rows) and tensor.dim() > 1
+            found[tensor] = {0: torch.export.Dim.AUTO, **({1: torch.export.Dim.AUTO} if both else {})}
         shapes = found.dynamic_shapes(module, inputs.args, inputs.kwargs)
     checkpoints, answers = _Checkpoints(), _Answers()
     notes: List[str] = []
@@ -171,6 +181,10 @@ def _trace(module: torch.nn.Module, inputs: _Inputs, batch: Optional[int]) -> Pr
     program = Program(traced, module)
     program.settings = checkpoints.settings(program)
     program.notes = answers.notes() + checkpoints.notes(program) + notes
+    sizes = {"batch": batch} if batch is not None else {}
+    if rows:
+        sizes["seq"] = rows[0].shape[1]
+    program.limits = limits(traced, sizes, {"batch": program.open_symbols(0), "seq": program.open_symbols(1)})
     return program
 
 

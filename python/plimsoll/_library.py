@@ -75,6 +75,7 @@ PROTOTYPES: Dict[str, Tuple[Any, ...]] = {
     "plim_model_free": (None, HANDLE),
     "plim_model_name": (ctypes.c_char_p, HANDLE),
     "plim_model_format": (ctypes.c_char_p, HANDLE),
+    "plim_model_check": (_STATUS, HANDLE, _ERR),
     "plim_settings_new": (_STATUS, _OUT, _ERR),
     "plim_settings_free": (None, HANDLE),
     "plim_settings_set": (_STATUS, HANDLE, _NAME, _NAME, _ERR),

@@ -85,6 +85,8 @@ class Program:
         self.regions: List[Region] = []
         self.settings: Dict[str, str] = {}
         self.notes: List[str] = []
+        self.limits: Dict[str, Tuple[int, Optional[int]]] = {}
+        """Of the open sizes in dimension 0 ("batch") and 1 ("seq") of the inputs: the least and the largest."""
         self._note()
         self._name_regions()
 
@@ -163,13 +165,30 @@ class Program:
 
     def dynamic(self) -> bool:
         """Whether dimension 0 of an input is open."""
+        return bool(self.open_symbols(0))
+
+    def open_symbols(self, dim: int) -> List[Any]:
+        """What stands for the open sizes in this dimension of the inputs."""
         inputs = {s.arg.name for s in self._program.graph_signature.input_specs if s.kind == InputKind.USER_INPUT
                   and hasattr(s.arg, "name")}
+        found: Dict[Any, None] = {}
         for node in self._program.graph.nodes:
             value: Any = node.meta.get("val") if node.op == "placeholder" and node.name in inputs else None
-            if torch.is_tensor(value) and value.dim() and _concrete(value.shape[0]) is None:
-                return True
-        return False
+            if torch.is_tensor(value) and value.dim() > dim and _concrete(value.shape[dim]) is None:
+                found.update(dict.fromkeys(value.shape[dim].node.expr.free_symbols))
+        return list(found)
+
+    def _ranges(self) -> Dict[str, Any]:
+        """As the export has them, within the limits."""
+        bounds = {s: self.limits[name] for dim, name in enumerate(("batch", "seq")) if name in self.limits
+                  for s in self.open_symbols(dim)}
+        ranges = {}
+        for symbol, r in self._program.range_constraints.items():
+            least, most = bounds.get(symbol, (0, None))
+            low, high = _bound(r.lower), _bound(r.upper)
+            ranges[str(symbol)] = {"min_val": least if low is None else max(least, low),
+                                   "max_val": high if most is None else most if high is None else min(most, high)}
+        return ranges
 
     # ---- sizes and tensors -----------------------------------------------------------------------------
 
@@ -371,11 +390,9 @@ class Program:
         for path, nodes in self._calls.items():
             names = {self._name(n): None for n in nodes}
             calls.append({"fqn": path, "signature": {"inputs": [{"as_tensor": {"name": n}} for n in names]}})
-        ranges = {str(symbol): {"min_val": _bound(r.lower), "max_val": _bound(r.upper)}
-                  for symbol, r in self._program.range_constraints.items()}
         program = {"graph_module": {"graph": graph, "signature": self._signature(graph["tensor_values"]),
                                     "module_call_graph": calls},
-                   "range_constraints": ranges, "torch_version": torch.__version__}
+                   "range_constraints": self._ranges(), "torch_version": torch.__version__}
         if notes:
             program["plimsoll_note"] = " ".join(notes)
         return json.dumps(program, separators=(",", ":")).encode()

@@ -67,6 +67,18 @@ plim_status plim_model_open_bytes(const char *name, const void *bytes, uint64_t 
     return give_handle(m, &budget, st, out, err);
 }
 
+plim_status plim_model_check(const plim_model *m, plim_err *err)
+{
+    PLIM_REQUIRE(m, err);
+    const plim_binding infer = {.infer =
+                                    true}; /* what cannot be trained is known all the same */
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_graph g;
+    plim_status st = plim_model_graph(m, &infer, &a, &g, err);
+    plim_arena_free(&a);
+    return st;
+}
+
 void plim_model_free(plim_model *m)
 {
     if (!m)

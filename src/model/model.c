@@ -93,9 +93,11 @@ static plim_str last_of(plim_str path)
 static plim_str name_of(plim_str path)
 {
     plim_str file = last_of(path);
+    bool usual = plim_str_is(file, "model_index.json"); /* a pipeline's, which is exported */
     for (size_t i = 0; i < PLIM_COUNT(in_folder); i++)
-        if (plim_str_is(file, in_folder[i]) && path.n > file.n)
-            return last_of((plim_str){path.p, path.n - file.n});
+        usual |= plim_str_is(file, in_folder[i]);
+    if (usual && path.n > file.n)
+        return last_of((plim_str){path.p, path.n - file.n});
     return stem_of(path);
 }
 

@@ -202,11 +202,21 @@ static plim_status read_module(pt2 *f, plim_json *j, pt2_env *env)
     return st ? st : j->bad;
 }
 
+/* A text of the Python package about an export that it made. */
+static plim_str read_told(pt2 *f, plim_json *j)
+{
+    if (plim_json_peek(j) == PLIM_JSON_STRING)
+        return plim_json_unescape(f->a, plim_json_str(j));
+    plim_json_skip(j);
+    return PLIM_STR("");
+}
+
 static plim_status read_program(pt2 *f, plim_json *j, pt2_env *env)
 {
     plim_str key;
     plim_status st = PLIM_OK;
     bool found = false;
+    f->note = f->source = f->attention = PLIM_STR("");
     plim_json_object(j);
     while (!st && plim_json_member(j, &key))
         if (plim_str_is(key, "graph_module")) {
@@ -217,16 +227,19 @@ static plim_status read_program(pt2 *f, plim_json *j, pt2_env *env)
         } else if (plim_str_is(key, "torch_version") &&
                    plim_json_peek(j) == PLIM_JSON_STRING) {
             f->producer = plim_json_str(j);
-        } else if (plim_str_is(key, "plimsoll_note") &&
-                   plim_json_peek(j) == PLIM_JSON_STRING) {
-            f->note = plim_json_unescape(f->a, plim_json_str(j));
-            if (!f->note.p)
-                return plim_oom(f->err);
+        } else if (plim_str_is(key, "plimsoll_note")) {
+            f->note = read_told(f, j);
+        } else if (plim_str_is(key, "plimsoll_source")) {
+            f->source = read_told(f, j);
+        } else if (plim_str_is(key, "plimsoll_attention")) {
+            f->attention = read_told(f, j);
         } else {
             plim_json_skip(j);
         }
     if (!st && !plim_json_end(j) && !found)
         plim_json_fail(j, PLIM_EFORMAT, "JSON without 'graph_module'");
+    if (!f->note.p || !f->source.p || !f->attention.p)
+        return plim_oom(f->err);
     return st ? st : j->bad;
 }
 
@@ -620,10 +633,11 @@ static plim_status pt2_import(pt2 *f, const pt2_file *p)
          !plim_graph_leave_out(f->g, PLIM_STR("a part of the model enters torch.autocast "
                                               "itself, whose casts are not counted"))))
         return plim_oom(f->err);
-    f->g->about.producer = version.n
-                               ? plim_arena_printf(f->a, "torch " PLIM_STR_FMT,
-                                                   (int)PLIM_MIN(version.n, 40), version.p)
-                               : PLIM_STR("torch");
+    f->g->about.producer =
+        plim_arena_printf(f->a, PLIM_STR_FMT "%storch%s" PLIM_STR_FMT,
+                          (int)PLIM_MIN(f->source.n, 80), f->source.p, f->source.n ? ", " : "",
+                          version.n ? " " : "", (int)PLIM_MIN(version.n, 40), version.p);
+    f->g->about.attention = f->attention;
     if (p->archive && !plim_str_is(p->model, "model"))
         f->g->about.name = plim_json_unescape(f->a, p->model);
     return f->g->about.producer.p &&
@@ -671,6 +685,27 @@ static plim_status pt2_read(plim_graph *g, const plim_source *s, const plim_bind
     return read_json(g, &alone, b, 0, bind, err);
 }
 
+/* What the Python package notes of an export, before all else: a file of torch's own says
+ * nothing. */
+static plim_status pt2_settings(const plim_source *s, const plim_given *given, plim_arena *a,
+                                const char **out, plim_err *err)
+{
+    enum { FAR = 4096 };
+    plim_bytes b = s->bytes;
+    plim_json j;
+    plim_str key, text = PLIM_STR("");
+    (void)given;
+    PLIM_TRY(plim_bytes_need(b, 0, PLIM_MIN(b.n, (uint64_t)FAR), err));
+    plim_json_init(&j, (plim_str){(const char *)b.p, (size_t)PLIM_MIN(b.n, (uint64_t)FAR)},
+                   NULL);
+    plim_json_object(&j);
+    if (!plim_zip_is(b) && plim_json_member(&j, &key) &&
+        plim_str_is(key, "plimsoll_settings") && plim_json_peek(&j) == PLIM_JSON_STRING)
+        text = plim_json_str(&j);
+    *out = plim_json_unescape(a, text).p;
+    return *out ? PLIM_OK : plim_oom(err);
+}
+
 /* The model JSON on its own: an object whose "graph_module" comes early. */
 static bool is_program(plim_bytes b)
 {
@@ -705,4 +740,5 @@ const plim_importer plim_importer_pt2 = {
     .probe = pt2_probe,
     .asks = true,
     .read = pt2_read,
+    .settings = pt2_settings,
 };

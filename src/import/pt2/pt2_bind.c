@@ -182,6 +182,16 @@ static plim_status list_open(pt2 *f)
     return PLIM_OK;
 }
 
+/* Of a model whose inputs are known to be tokens: dimension 1 is the sequence. */
+static plim_status bind_length(pt2 *f, const pt2_env *env)
+{
+    pt2_size size;
+    plim_str name;
+    bool found;
+    PLIM_TRY(leading_size(f, env, 1, &size, &name, &found));
+    return found && size.is_expr ? plim_pt2_eval_size(f, &size, &f->g->sizes.seq) : PLIM_OK;
+}
+
 plim_status plim_pt2_bind_sizes(pt2 *f, const pt2_env *env)
 {
     static const plim_binding nothing = {0};
@@ -207,5 +217,7 @@ plim_status plim_pt2_bind_sizes(pt2 *f, const pt2_env *env)
     if (!st)
         st = leading_size(f, env, 0, &size, &name, &found);
     f->g->sizes.batch_fixed = !found || !size.is_expr;
+    if (!st && f->source.n)
+        st = bind_length(f, env);
     return st || !found ? st : plim_pt2_eval_size(f, &size, &f->g->sizes.batch);
 }

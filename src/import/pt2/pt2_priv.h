@@ -138,8 +138,10 @@ typedef struct pt2 {
     const plim_binding *bind;
     plim_json text; /* of the whole JSON, at its start */
     plim_str producer;
-    plim_str note; /* of the Python package, about an export that it made */
-    bool autocast; /* a part of the model runs in an autocast region of its own */
+    plim_str note; /* of the Python package, about an export that it made: the next two, too */
+    plim_str source;    /* whose library built the module: "transformers 5.24.0" */
+    plim_str attention; /* how that computes attention: "sdpa" */
+    bool autocast;      /* a part of the model runs in an autocast region of its own */
     plim_symbols syms;
     pt2_input *inputs;
     plim_str *outputs;
