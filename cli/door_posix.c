@@ -25,7 +25,7 @@ enum {
     DOOR_WORDS = 96,  /* of the command of a Python */
     DOOR_SECONDS = 600,
     DOOR_PIECE = 64 << 10, /* bytes that are read at once */
-    DOOR_LACKS = 5,        /* exit status: the Python has not the library */
+    DOOR_RAISED = 5,       /* exit status: its library raised an error */
     DOOR_NOT_RUN = 127,    /* as of a shell */
 };
 
@@ -62,17 +62,30 @@ static bool is_regular(const char *path)
     return !stat(path, &st) && S_ISREG(st.st_mode);
 }
 
-/* A plim_put: keeps in `place` the first configuration among the paths of a model. */
-static int find_config(void *place, const char *path, size_t n)
+/* A plim_put: keeps in `place` the configuration in the first folder that has one. */
+static int find_in_folder(void *place, const char *path, size_t n)
 {
-    static const char *const files[] = {"", "/config.json", "/model_index.json"};
+    static const char *const files[] = {"config.json", "model_index.json"};
     char *out = place;
+    while (n > 1 && path[n - 1] == '/')
+        n--;
     for (size_t i = 0; !*out && i < sizeof files / sizeof *files; i++) {
-        int used = snprintf(out, PATH_MAX, "%.*s%s", (int)n, path, files[i]);
-        if (used < 0 || used >= PATH_MAX || !ends_with(out, ".json") || !is_regular(out))
+        int used = snprintf(out, PATH_MAX, "%.*s/%s", (int)n, path, files[i]);
+        if (used < 0 || used >= PATH_MAX || !is_regular(out))
             *out = '\0';
     }
     return 0;
+}
+
+/* The file that may be a configuration, of a model that is a path or in the hub's cache; "": none. */
+static void find_config(const char *model, char place[PATH_MAX])
+{
+    plim_err err = PLIM_ERR_INIT;
+    *place = '\0';
+    if (is_regular(model))
+        snprintf(place, PATH_MAX, "%s", ends_with(model, ".json") ? model : "");
+    else if (plim_model_paths(model, NULL, find_in_folder, place, &err))
+        *place = '\0';
 }
 
 /* How the answers are in the sandbox: "auto", "always" or "never". */
@@ -95,8 +108,9 @@ static void judge_model(const plim_args *a, const char *model, const char *place
     if (box.lacks && is_boxed(a, "always"))
         _exit(0);
     bool opens = !plim_model_open(model, &m, &err);
-    bool needed = opens ? plim_model_check(m, &err) == PLIM_EUNSUPPORTED
-                        : err.code == PLIM_EFORMAT && ends_with(place, "/model_index.json");
+    bool needed = opens ? !strcmp(plim_model_format(m), "hf") &&
+                              plim_model_check(m, &err) == PLIM_EUNSUPPORTED
+                        : err.code == PLIM_EFORMAT && ends_with(place, "model_index.json");
     ssize_t wrote = needed ? write(pipe, err.msg, strlen(err.msg)) : 0;
     _exit(wrote > 0);
 }
@@ -356,11 +370,6 @@ static void print_call(door_call *c)
     fputc('\n', stderr);
 }
 
-static int refuse(const char *said, const char *python, const char *why)
-{
-    return plim_console_said(PLIM_EXIT_INPUT, "%s; %s %s", said, python, why);
-}
-
 /* No Python is asked. */
 static int refuse_alone(const char *said)
 {
@@ -389,8 +398,8 @@ static int refuse_run(door_run *r, door_call *c, int status, const char *said)
     bool ended = !r->late && !r->error && WIFEXITED(status);
     if (ended && WEXITSTATUS(status) == DOOR_NOT_RUN && c->found)
         return refuse_alone(said);
-    int code = refuse(said, c->python, why);
-    if (ended && WEXITSTATUS(status) != DOOR_NOT_RUN && WEXITSTATUS(status) != DOOR_LACKS)
+    int code = plim_console_said(PLIM_EXIT_INPUT, "%s; %s %s", said, c->python, why);
+    if (ended && WEXITSTATUS(status) == DOOR_RAISED)
         print_call(c);
     return code;
 }
@@ -420,13 +429,14 @@ static int make_graph(const plim_args *a, const char *model, const char *place,
 
 static int open_for(const plim_args *a, const char *model)
 {
-    char place[PATH_MAX] = "", said[512];
-    plim_err err = PLIM_ERR_INIT;
+    char place[PATH_MAX], said[512];
     if (is_named(model)) {
-        snprintf(said, sizeof said, "'%.200s' is a model of a library of Python", model);
+        snprintf(said, sizeof said, "'%.200s' names a model of %.*s", model,
+                 (int)strcspn(model, ":"), model);
         return make_graph(a, model, model, said);
     }
-    if (plim_model_paths(model, NULL, find_config, place, &err) || !*place)
+    find_config(model, place);
+    if (!*place)
         return PLIM_EXIT_DONE;
     return is_needed(a, model, place, said, sizeof said) ? make_graph(a, model, place, said)
                                                          : PLIM_EXIT_DONE;

@@ -124,6 +124,7 @@ def run(item, program, directory, torch):
         "PATH": f"{program.parent}:{os.environ.get('PATH', '/usr/bin:/bin')}",
         "HOME": str(directory), "LC_ALL": "C", "TERM": "dumb", "COLUMNS": "80", "NO_COLOR": "1",
         "HF_HUB_OFFLINE": "1",  # the answer does not depend on the network
+        "PLIMSOLL_PYTHON": "none",  # whatever libraries the Python of this machine has
         "SOURCE": str(ROOT),  # for what compares the program with a file of the tree
     }
     if (directory / MACHINE).exists():

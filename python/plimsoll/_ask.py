@@ -31,6 +31,8 @@ def _run(stem: str, command: str, model: Any, args: Sequence[Any], kwargs: Input
     opened = open_model(model, args, kwargs, given.get("batch"))
     if isinstance(given.get("draft"), str):
         fetch(given["draft"])
+    if command not in ("info", "serve"):  # which ask the file what it says
+        opened = opened.for_run(given)
     return _settings(command, opened, given).run(stem, opened.pointer, progress)
 
 
@@ -159,7 +161,7 @@ def compare(*models: Any, batch: Optional[int] = None, optimizer: Any = None, gp
     def estimated(m: Any) -> Handle:
         if isinstance(m, _results.Estimate):
             return m.handle
-        opened = open_model(m, batch=batch)
+        opened = open_model(m, batch=batch).for_run(given)
         s = _settings("compare", opened, given)
         s.set("advice", "none")  # which it does not show
         return s.run("estimate", opened.pointer, progress)
@@ -176,8 +178,9 @@ def compare(*models: Any, batch: Optional[int] = None, optimizer: Any = None, gp
 def tape(model: Any, *example_inputs: Any, batch: Optional[int] = None, optimizer: Any = None,
          gpu: Optional[str] = None, example_kwargs: Inputs = None, **settings: Any) -> _results.Tape:
     """The allocations and frees of a run, in order."""
-    m = open_model(model, example_inputs, example_kwargs, batch)
-    s = _settings("tape", m, {"batch": batch, "optimizer": optimizer, "gpu": gpu, **settings})
+    given = {"batch": batch, "optimizer": optimizer, "gpu": gpu, **settings}
+    m = open_model(model, example_inputs, example_kwargs, batch).for_run(given)
+    s = _settings("tape", m, given)
     return _results.Tape(lambda as_json: collect("plim_tape_print", m.pointer, s.handle.pointer, as_json))
 
 
@@ -222,7 +225,7 @@ def diff(a: Any, b: Any, *, batch: Optional[int] = None, optimizer: Any = None, 
                 fetch(side)
             if isinstance(side, (str, os.PathLike)):
                 return encoded(os.fspath(side)), None
-            models.append(open_model(side, batch=batch))
+            models.append(open_model(side, batch=batch).for_run(given))
             return encoded(models[-1].name), models[-1].pointer
 
         sides = (*subject(a, "a.tape"), *subject(b, "b.tape"))

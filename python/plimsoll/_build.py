@@ -65,6 +65,8 @@ class Built:
     """The inputs without what the module's own loss takes; None: it takes nothing else."""
     seq: Optional[int] = None
     """The length of a sequence that is not asked for."""
+    loss: Optional[str] = None
+    """The setting, where the module has no loss of its own."""
 
 
 def build(asked: Asked) -> Built:
@@ -88,11 +90,14 @@ def head_of(built: Built, exported: Any, asked: Asked) -> Dict[str, str]:
         settings["seq"] = str(built.seq)
     if asked.inputs:  # which say both
         settings = {k: v for k, v in settings.items() if k not in ("batch", "seq")}
+    if built.loss and asked.train:
+        settings["loss"] = built.loss
     settings["torch"] = ".".join(torch.__version__.split(".")[:2])
     config = getattr(built.module, "config", None)
     return {"plimsoll_settings": ";".join(f"{key}={value}" for key, value in settings.items()),
             "plimsoll_source": source_of(built),
-            "plimsoll_attention": str(getattr(config, "_attn_implementation", None) or "")}
+            "plimsoll_attention": str(getattr(config, "_attn_implementation", None) or ""),
+            "plimsoll_model_type": str(getattr(config, "model_type", None) or "")}
 
 
 def library_of(config: Union[str, Mapping[str, Any]]) -> str:
@@ -185,7 +190,7 @@ def _config_of(asked: Asked) -> Tuple[Any, bool]:
     if known:
         return CONFIG_MAPPING[kind].from_dict(given), False
     if not custom:
-        raise Refusal(f"it does not know model_type '{kind}'" if kind else "the config has no 'model_type'")
+        raise Refusal(f"transformers does not know model_type '{kind}'" if kind else "the config has no 'model_type'")
     if not asked.trust:
         raise Refusal(f"model_type '{kind}' comes with code of its own, which is run only with --trust-remote-code")
     if not asked.folder:
@@ -222,7 +227,7 @@ def _class_of(asked: Asked, config: Any, notes: List[str]) -> Any:
         if name and hasattr(transformers, name):
             notes.append(f"Built as {name}: the config names no other class.")
             return getattr(transformers, name)
-    raise Refusal(f"it has no model for model_type '{config.model_type}'")
+    raise Refusal(f"transformers has no model for model_type '{config.model_type}'")
 
 
 # ---- transformers: the inputs -----------------------------------------------------------------------------
@@ -412,7 +417,7 @@ def _timm(asked: Asked) -> Built:
     name = _name_of(asked)
     if not timm.is_model(name.partition(".")[0]):
         near = timm.list_models(f"*{name.split('_')[0]}*")[:3]
-        raise Refusal(f"it has no model '{name}'" + (f"; it has {', '.join(near)}" if near else ""))
+        raise Refusal(f"{asked.config.partition(':')[0]} has no model '{name}'" + (f"; it has {', '.join(near)}" if near else ""))
     module = timm.create_model(name, pretrained=False)
     size = getattr(module, "pretrained_cfg", {}).get("input_size") or (3, 224, 224)
     return Built(module, {"x": _pictures(asked, size)}, "timm")
@@ -423,7 +428,7 @@ def _torchvision(asked: Asked) -> Built:
     name = _name_of(asked)
     if name not in models.list_models():
         near = [n for n in models.list_models() if n.startswith(name[:3])][:3]
-        raise Refusal(f"it has no model '{name}'" + (f"; it has {', '.join(near)}" if near else ""))
+        raise Refusal(f"{asked.config.partition(':')[0]} has no model '{name}'" + (f"; it has {', '.join(near)}" if near else ""))
     kind = models.get_model_builder(name).__module__
     if ".detection." in kind or ".optical_flow" in kind:
         raise Refusal(f"'{name}' takes lists or pairs of pictures, which an export does not show")
@@ -469,12 +474,12 @@ def _part(asked: Asked, config: Dict[str, Any]) -> Built:
     name = str(config.get("_class_name"))
     kind = getattr(diffusers, name, None)
     if kind is None or not issubclass(kind, torch.nn.Module):
-        raise Refusal(f"it has no model '{name}'")
+        raise Refusal(f"diffusers has no model '{name}'")
     module = kind.from_config({k: v for k, v in config.items() if k != "quantization_config"})
     make = next((make for prefix, make in _LATENTS.items() if name.startswith(prefix)), None)
     if make is None:
         raise Refusal(f"the inputs of {name} are not known: export it as it is called (plimsoll.estimate(module, inputs))")
-    return Built(module, make(asked, module.config), "diffusers")
+    return Built(module, make(asked, module.config), "diffusers", loss="mse")
 
 
 def _unet_inputs(asked: Asked, config: Any) -> Dict[str, Any]:

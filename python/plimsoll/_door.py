@@ -7,7 +7,8 @@ As a program, which `plimsoll` starts with a Python that has the library (cli/do
 
 MODEL is a config.json, a model_index.json, a folder with one of them, or a name such as timm:convnext_base.  The graph is
 written to stdout, as the library reads it.  Exit status 3: it could not be had, for the reason that is the last line of
-stderr; 5: this Python does not have the library.  --verbose shows all that happens on the way, and writes no graph.
+stderr; 5: for one that its library raised, of which that is the first line.  --verbose shows all that happens on the way,
+and writes no graph.
 
 In Python, graph_of(asked, config) is the same for plimsoll.estimate(config).
 
@@ -49,8 +50,8 @@ class Failure(Exception):
     status = 3
 
 
-class Missing(Failure):
-    """This Python does not have the library."""
+class Raised(Failure):
+    """The library raised an error, of which this is the first line."""
 
     status = 5
 
@@ -100,7 +101,7 @@ def _key(config: Any, folder: Optional[str], asked: Dict[str, Any]) -> str:
         raise Failure(f"'{config}' names no library: write timm:NAME or torchvision:NAME")
     missing = [name for name in ("torch", library) if release(name) is None]
     if missing:
-        raise Missing(f"it has no {' and no '.join(missing)} ('{sys.executable} -m pip install {' '.join(missing)}')")
+        raise Failure(f"it has no {' and no '.join(missing)} ('{sys.executable} -m pip install {' '.join(missing)}')")
     digest = hashlib.sha256()
     here = os.path.dirname(os.path.abspath(__file__))
     for name in ("_build.py", "_door.py", "_export.py", "_open.py", "_pt2.py"):
@@ -231,18 +232,16 @@ def graph_of(config: Any, folder: Optional[str] = None, *, train: bool = True, b
 
 
 def _export(config: Any, folder: Optional[str], asked: Dict[str, Any]) -> Tuple[bytes, Limits]:
-    if not asked["trust"]:
-        os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", DIFFUSERS_OFFLINE="1")
     build, errors = _module("_build"), _module("_errors")
     try:
         return _written(build.Asked(config=config, folder=folder, **asked))
     except build.Refusal as why:
         raise Failure(str(why)) from why
     except errors.Error as why:
-        raise Failure(str(why).partition("; `plimsoll run")[0]) from why
+        raise Raised(str(why).partition("; `plimsoll run")[0]) from why
     except Exception as why:  # whatever a library raises about a configuration
         line = next((text.strip() for text in str(why).splitlines() if text.strip()), "")
-        raise Failure(": ".join(filter(None, (type(why).__name__, line[:300])))) from why
+        raise Raised(": ".join(filter(None, (type(why).__name__, line[:300])))) from why
 
 
 def _written(asked: Asked) -> Tuple[bytes, Limits]:
@@ -288,7 +287,7 @@ def open_config(model: str) -> Tuple[Any, Optional[str]]:
     return config, os.path.dirname(os.path.abspath(path))
 
 
-def _shapes(items: Sequence[str]) -> Dict[str, Tuple[int, ...]]:
+def shapes(items: Sequence[str]) -> Dict[str, Tuple[int, ...]]:
     found = {}
     for item in items:
         name, equals, shape = item.rpartition("=")
@@ -314,12 +313,14 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("model")
     given = parser.parse_args(words)
+    if not given.trust_remote_code:
+        os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", DIFFUSERS_OFFLINE="1")
     out = os.dup(1)
     os.dup2(2, 1)  # what libraries print is no graph
     try:
         config, folder = open_config(given.model)
         data = graph_of(config, folder, train=not given.infer, batch=given.batch, seq=given.seq,
-                        inputs=_shapes(given.input), attention=given.attention, cache=not given.no_cache,
+                        inputs=shapes(given.input), attention=given.attention, cache=not given.no_cache,
                         component=given.component, trust=given.trust_remote_code, keep=not given.verbose)
     except Failure as why:
         if given.verbose:

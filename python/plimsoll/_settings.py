@@ -107,7 +107,7 @@ def shown(value: Any) -> str:
     return str(value)
 
 
-def _items(value: Any) -> Iterator[str]:
+def items(value: Any) -> Iterator[str]:
     """The items of a list: a shape, a name with a value, or several of them."""
     if isinstance(value, Mapping):
         for name, one in value.items():
@@ -134,7 +134,7 @@ class Settings:
     def set(self, key: str, value: Any) -> None:
         setting = all_settings().get(key)
         if setting and setting.kind == "list":
-            for item in _items(value):
+            for item in items(value):
                 _library.call("plim_settings_add", self.handle.pointer, encoded(key), encoded(item))
         else:  # the library says what is wrong with a key that it does not know
             _library.call("plim_settings_set", self.handle.pointer, encoded(key), encoded(shown(value)))

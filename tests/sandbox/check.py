@@ -17,6 +17,7 @@ import sys
 import tempfile
 
 PROGRAM = os.path.abspath(sys.argv[1])
+os.environ["PLIMSOLL_PYTHON"] = "none"  # which "always" never starts
 DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
 HOW = ("never", "always")
 bad = runs = 0

@@ -196,7 +196,7 @@ def run_line(program, line, seconds):
             fifo.start()
         was = set(os.listdir(outside))
         env = {k: v for k, v in os.environ.items() if not k.startswith(("PLIMSOLL", "COLUMNS", "NO_COLOR"))}
-        env |= {"TMPDIR": str(inside), "HOME": str(inside), "LC_ALL": "C.UTF-8"}
+        env |= {"PLIMSOLL_PYTHON": "none", "TMPDIR": str(inside), "HOME": str(inside), "LC_ALL": "C.UTF-8"}
         try:
             # Seconds of the processor, as the machine may have other things to do, too.
             p = subprocess.run(["sh", "-c", 'ulimit -t "$0"; exec "$@"', str(seconds), program, *words],

@@ -216,7 +216,7 @@ static plim_status read_program(pt2 *f, plim_json *j, pt2_env *env)
     plim_str key;
     plim_status st = PLIM_OK;
     bool found = false;
-    f->note = f->source = f->attention = PLIM_STR("");
+    f->note = f->source = f->attention = f->type = PLIM_STR("");
     plim_json_object(j);
     while (!st && plim_json_member(j, &key))
         if (plim_str_is(key, "graph_module")) {
@@ -233,12 +233,14 @@ static plim_status read_program(pt2 *f, plim_json *j, pt2_env *env)
             f->source = read_told(f, j);
         } else if (plim_str_is(key, "plimsoll_attention")) {
             f->attention = read_told(f, j);
+        } else if (plim_str_is(key, "plimsoll_model_type")) {
+            f->type = read_told(f, j);
         } else {
             plim_json_skip(j);
         }
     if (!st && !plim_json_end(j) && !found)
         plim_json_fail(j, PLIM_EFORMAT, "JSON without 'graph_module'");
-    if (!f->note.p || !f->source.p || !f->attention.p)
+    if (!f->note.p || !f->source.p || !f->attention.p || !f->type.p)
         return plim_oom(f->err);
     return st ? st : j->bad;
 }
@@ -638,6 +640,7 @@ static plim_status pt2_import(pt2 *f, const pt2_file *p)
                           (int)PLIM_MIN(f->source.n, 80), f->source.p, f->source.n ? ", " : "",
                           version.n ? " " : "", (int)PLIM_MIN(version.n, 40), version.p);
     f->g->about.attention = f->attention;
+    f->g->about.model_type = f->type;
     if (p->archive && !plim_str_is(p->model, "model"))
         f->g->about.name = plim_json_unescape(f->a, p->model);
     return f->g->about.producer.p &&
