@@ -23,6 +23,7 @@
 enum {
     DOOR_GRAPHS = 64, /* models of one command line */
     DOOR_WORDS = 96,  /* of the command of a Python */
+    DOOR_OPTIONS = 3, /* of them come before the options */
     DOOR_SECONDS = 600,
     DOOR_PIECE = 64 << 10, /* bytes that are read at once */
     DOOR_RAISED = 5,       /* exit status: its library raised an error */
@@ -148,7 +149,7 @@ static bool is_needed(const plim_args *a, const char *model, const char *place, 
 /* ---- the command ------------------------------------------------------------------- */
 
 typedef struct door_call {
-    char *words[DOOR_WORDS + 2]; /* room for --verbose */
+    char *words[DOOR_WORDS + 1];
     int n;
     char script[PATH_MAX], python[PATH_MAX];
     const plim_args *args;
@@ -225,6 +226,7 @@ static void make_call(door_call *c)
     add_option(c, "--component", a->component);
     if (a->trust)
         add_word(c, "--trust-remote-code");
+    add_word(c, "--");
     add_word(c, c->model);
     c->words[c->n] = NULL;
 }
@@ -358,15 +360,27 @@ static const char *last_line(door_run *r)
     return line ? line + 1 : r->last;
 }
 
-/* What would show all that happened. */
-static void print_call(door_call *c)
+/* As a shell reads it again. */
+static void print_word(const char *word)
 {
-    c->words[c->n] = (char *)(uintptr_t) "--verbose";
-    c->words[c->n + 1] = NULL;
+    fputs(" '", stderr);
+    for (; *word; word++)
+        if (*word == '\'')
+            fputs("'\\''", stderr);
+        else
+            fputc(*word, stderr);
+    fputc('\'', stderr);
+}
+
+/* What would show all that happened. */
+static void print_call(const door_call *c)
+{
     fprintf(stderr, "plimsoll: to see all of it:");
-    for (int i = 0; i <= c->n; i++)
-        fprintf(stderr, strpbrk(c->words[i], " '\"$\\*?;&|<>()[]") ? " '%s'" : " %s",
-                c->words[i]);
+    for (int i = 0; i < c->n; i++) {
+        if (i == DOOR_OPTIONS)
+            print_word("--verbose");
+        print_word(c->words[i]);
+    }
     fputc('\n', stderr);
 }
 
@@ -380,7 +394,7 @@ static int refuse_alone(const char *said)
         said);
 }
 
-static int refuse_run(door_run *r, door_call *c, int status, const char *said)
+static int refuse_run(door_run *r, const door_call *c, int status, const char *said)
 {
     char why[1200];
     if (r->late)
