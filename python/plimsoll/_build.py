@@ -237,6 +237,7 @@ _DATA = ("input_ids", "pixel_values", "input_features", "input_values", "pixel_v
 # What says where images and sounds are, in values and not in shapes.
 _VALUED = ("image_grid_thw", "video_grid_thw", "pixel_position_ids", "tgt_sizes",
            "spatial_shapes")
+_FRAMES = 16  # of a video
 _TOKENS = 1024  # as for a config.json that plimsoll reads itself
 
 
@@ -308,7 +309,7 @@ class _Calls:
         chosen = self.given("input_ids")
         text = getattr(getattr(self.config, "text_config", None), "max_position_embeddings", None)
         if chosen:
-            return chosen[1] if len(chosen) > 1 else 1
+            return chosen[-1]
         if isinstance(text, int) and 0 < text < (self.asked.seq or 0) and not self.encodes():
             return text  # CLIP's text is short, whatever is asked for
         return self.asked.seq or self.default_tokens()
@@ -321,7 +322,7 @@ class _Calls:
         target = getattr(self.config, "max_target_positions", None)
         if "input_ids" not in self.takes and isinstance(target, int):
             most = target
-        return min(_TOKENS, most)
+        return min(_TOKENS, int(most))
 
     def target(self) -> int:
         """Tokens of a decoder behind an encoder."""
@@ -348,7 +349,7 @@ class _Calls:
 
     def pixel_values_videos(self) -> Any:
         channels, frames = self.found("num_channels", "in_channels", "in_chans") or 3, \
-            self.found("num_frames", "frames_per_clip") or 16
+            self.found("num_frames", "frames_per_clip") or _FRAMES
         return _floats(self.given("pixel_values_videos") or (self.asked.batch, frames, channels, *self.image()), self.dtype)
 
     def input_features(self) -> Any:
@@ -417,7 +418,7 @@ def _timm(asked: Asked) -> Built:
     name = _name_of(asked)
     if not timm.is_model(name.partition(".")[0]):
         near = timm.list_models(f"*{name.split('_')[0]}*")[:3]
-        raise Refusal(f"{asked.config.partition(':')[0]} has no model '{name}'" + (f"; it has {', '.join(near)}" if near else ""))
+        raise Refusal(f"timm has no model '{name}'" + (f"; it has {', '.join(near)}" if near else ""))
     module = timm.create_model(name, pretrained=False)
     size = getattr(module, "pretrained_cfg", {}).get("input_size") or (3, 224, 224)
     return Built(module, {"x": _pictures(asked, size)}, "timm")
@@ -428,16 +429,16 @@ def _torchvision(asked: Asked) -> Built:
     name = _name_of(asked)
     if name not in models.list_models():
         near = [n for n in models.list_models() if n.startswith(name[:3])][:3]
-        raise Refusal(f"{asked.config.partition(':')[0]} has no model '{name}'" + (f"; it has {', '.join(near)}" if near else ""))
+        raise Refusal(f"torchvision has no model '{name}'" + (f"; it has {', '.join(near)}" if near else ""))
     kind = models.get_model_builder(name).__module__
     if ".detection." in kind or ".optical_flow" in kind:
         raise Refusal(f"'{name}' takes lists or pairs of pictures, which an export does not show")
     module = models.get_model(name, weights=None, **({"weights_backbone": None} if ".segmentation." in kind else {}))
     crop = getattr(models.get_model_weights(name).DEFAULT.transforms(), "crop_size", None) or [224]
     size = [crop[0], crop[-1]]
-    frames = {"s3d": 16, "mvit_v1_b": 16, "mvit_v2_s": 16}.get(name, 16) if ".video." in kind else None
-    return Built(module, {next(iter(inspect.signature(module.forward).parameters)):
-                          _pictures(asked, (3, *([frames] if frames else []), *size))}, "torchvision")
+    size = [3, _FRAMES, *size] if ".video." in kind else [3, *size]
+    first = next(iter(inspect.signature(module.forward).parameters))
+    return Built(module, {first: _pictures(asked, size)}, "torchvision")
 
 
 _NAMED: Dict[str, Callable[[Asked], Built]] = {"timm": _timm, "torchvision": _torchvision}
@@ -498,7 +499,7 @@ def _unet_inputs(asked: Asked, config: Any) -> Dict[str, Any]:
 
 
 def _largest(value: Any) -> int:
-    return max(value) if isinstance(value, (tuple, list)) else value
+    return int(max(value) if isinstance(value, (tuple, list)) else value)
 
 
 def _sd3_inputs(asked: Asked, config: Any) -> Dict[str, Any]:

@@ -261,7 +261,7 @@ def _written(asked: Asked) -> Tuple[bytes, Limits]:
         notes.append("The model's own loss could not be exported, and is not counted.")
         exported = export_module(built.module, (), built.plain, **how)
     head = build.head_of(built, exported, asked)
-    limits = {"default": (built.seq or 0, None), **exported.limits}
+    limits: Limits = {"default": (built.seq or 0, None), **exported.limits}
     return json.dumps(head).encode()[:-1] + b"," + exported.data[1:], limits
 
 

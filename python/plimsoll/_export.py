@@ -418,7 +418,7 @@ _ELSEWHERE = (
 
 class _Answers:
     """What code asks of a value that only a run would know is answered with 1, as by `plimsoll run --scalar 1`: it is
-    mostly whether a batch has no padding.  Whole numbers are not guessed, because sizes may depend on them."""
+    mostly whether a batch has no padding, or has some.  Whole numbers are not guessed, because sizes may depend on them."""
 
     def __init__(self) -> None:
         self._places: Dict[str, None] = {}
@@ -428,11 +428,13 @@ class _Answers:
         def answering(ask: Any, guess: Any) -> Any:
             def answer(tensor: Any, *args: Any) -> Any:
                 known = not isinstance(tensor, FakeTensor) or tensor.constant is not None
-                if known or guess is not True and not tensor.is_floating_point():
+                if known or guess is not True and not (tensor.is_floating_point() or tensor.dtype == torch.bool):
                     return ask(tensor, *args)
-                caller = sys._getframe(1)
+                caller: Any = sys._getframe(1)
+                while caller.f_back and str(caller.f_globals.get("__name__")).split(".")[0] == "torch":
+                    caller = caller.f_back  # `x in tensor` is PyTorch's code
                 self._places[f"{os.path.basename(caller.f_code.co_filename)}:{caller.f_lineno}"] = None
-                return guess
+                return True if tensor.dtype == torch.bool else guess
 
             return answer
 

@@ -136,8 +136,8 @@ def _named(text: str) -> Optional[Unbuilt]:
     if text.startswith(("timm:", "torchvision:")) and not os.path.exists(text):
         return Unbuilt(text, None, text, f"'{text}' names a model of {text.partition(':')[0]}")
     if os.path.isfile(os.path.join(text, "model_index.json")) and not os.path.exists(os.path.join(text, "config.json")):
-        return Unbuilt(*importlib.import_module("._door", __package__).open_config(text), os.path.join(text, "model_index.json"),
-                       f"'{text}' is a pipeline")
+        config, folder = importlib.import_module("._door", __package__).open_config(text)
+        return Unbuilt(config, folder, os.path.join(text, "model_index.json"), f"'{text}' is a pipeline of diffusers")
     return None
 
 
