@@ -404,6 +404,8 @@ static int refuse_run(door_run *r, const door_call *c, int status, const char *s
         snprintf(why, sizeof why, "wrote a graph that has no room: %s", strerror(r->error));
     else if (WIFSIGNALED(status))
         snprintf(why, sizeof why, "was ended by signal %d", WTERMSIG(status));
+    else if (!*last_line(r))
+        snprintf(why, sizeof why, "built nothing: exit status %d", WEXITSTATUS(status));
     else
         snprintf(why, sizeof why,
                  WEXITSTATUS(status) == DOOR_NOT_RUN ? "cannot be run: %s"

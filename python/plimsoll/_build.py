@@ -73,6 +73,7 @@ def build(asked: Asked) -> Built:
     builder = _builder_of(asked.config)
     with torch.device("meta"):
         built = builder(replace(asked, batch=max(asked.batch, 2)))  # a size of 1 would be a constant
+    built.module.to("meta")  # torch.Tensor(n) does not heed the context
     built.module.train(asked.train)
     return built
 
@@ -167,6 +168,7 @@ def _transformers(asked: Asked) -> Built:
     if getattr(config, "is_encoder_decoder", False) and getattr(config, "decoder_start_token_id", None) is None:
         config.decoder_start_token_id = 0  # of the file for generation; a value, and not a size
     config.use_cache = bool(getattr(config, "use_cache", True)) and asked.cache
+    _run_all_layers(config, asked, notes)
     chosen = {"attn_implementation": asked.attention} if asked.attention else {}
     try:
         torch.set_default_dtype(dtype)
@@ -178,6 +180,14 @@ def _transformers(asked: Asked) -> Built:
     calls = _Calls(asked, module, notes)
     inputs, plain = calls.all()
     return Built(module, inputs, "transformers", notes, plain, calls.default_tokens() if calls.has_sequence() else None)
+
+
+def _run_all_layers(config: Any, asked: Asked, notes: List[str]) -> None:
+    """LayerDrop leaves layers out by chance, and an export has no chance: it would leave out all of them."""
+    for name in ("layerdrop", "encoder_layerdrop", "decoder_layerdrop"):
+        if asked.train and getattr(config, name, 0):
+            setattr(config, name, 0.0)
+            notes.append(f"All layers are counted, though '{name}' leaves some out by chance.")
 
 
 def _config_of(asked: Asked) -> Tuple[Any, bool]:
@@ -286,8 +296,7 @@ class _Calls:
 
     def found(self, *names: str) -> Any:
         """The first of these keys that the config has, or a config in it."""
-        inner = [getattr(self.config, n, None) for n in ("text_config", "vision_config", "audio_config", "backbone_config",
-                                                         "encoder", "decoder")]
+        inner = [getattr(self.config, n, None) for n in getattr(self.config, "sub_configs", None) or ()]
         for config in (self.config, *filter(None, inner)):
             for name in names:
                 value = getattr(config, name, None)

@@ -60,6 +60,8 @@ class ToyForCausalLM(torch.nn.Module):
         return cls(config)
     def forward(self, input_ids, labels=None):
         x = self.embed(input_ids)
+        if not self.training or torch.rand([]) >= getattr(self.config, "layerdrop", 0):
+            x = x.relu()
         if input_ids.shape[1] > self.config.window:
             x = x * 2
         logits = self.head(x)
@@ -172,6 +174,14 @@ class Answers(Door):
             os.utime(path, (i + 1, i + 1))
         self.answer(self.config())
         self.assertEqual((old.exists(), new.exists(), len(list(self.entries.iterdir()))), (False, True, 2))
+
+    def test_layers_that_are_left_out(self):
+        """By chance, in a run; all of them are counted."""
+        want = self.answer(self.config())
+        told = self.answer(self.config(layerdrop=0.5))
+        self.assertEqual(told["memory"], want["memory"])
+        self.assertIn("All layers are counted, though 'layerdrop' leaves some out by chance.",
+                      self.ask("estimate", self.config(layerdrop=0.5))[1])
 
     def test_fit(self):
         """The batch is left open."""
@@ -296,6 +306,49 @@ class Limits(unittest.TestCase):
         plimsoll.estimate(data, mode="infer", seq=100)
         with self.assertRaisesRegex(plimsoll.Error, "is 101, outside the range"):
             plimsoll.estimate(data, mode="infer", seq=101)
+
+
+def module_of(kind, name, **keys):
+    """What the door builds, for a batch of 2 and a sequence of 20."""
+    from plimsoll import _build
+
+    config = {**transformers.CONFIG_MAPPING[kind](**keys).to_dict(), "architectures": [name]}
+    return _build.build(_build.Asked(config, batch=2, seq=20))
+
+
+@unittest.skipUnless(transformers and torch, "needs transformers and PyTorch")
+class Inputs(unittest.TestCase):
+    def test_shapes(self):
+        small, pictures = {"num_hidden_layers": 1}, (2, 3, 224, 224)
+        for kind, name, keys, want in (
+                ("gpt2", "GPT2LMHeadModel", {"n_layer": 1}, {"input_ids": (2, 20), "labels": (2, 20)}),
+                ("bert", "BertForSequenceClassification", small, {"input_ids": (2, 20), "labels": (2,)}),
+                ("bert", "BertForQuestionAnswering", small,
+                 {"input_ids": (2, 20), "start_positions": (2,), "end_positions": (2,)}),
+                ("bert", "BertModel", small, {"input_ids": (2, 20)}),
+                ("t5", "T5ForConditionalGeneration", {"num_layers": 1}, {"input_ids": (2, 20), "labels": (2, 20)}),
+                ("whisper", "WhisperForConditionalGeneration", {"encoder_layers": 1, "decoder_layers": 1},
+                 {"input_features": (2, 80, 3000), "labels": (2, 20)}),
+                ("wav2vec2", "Wav2Vec2ForSequenceClassification", small, {"input_values": (2, 20), "labels": (2,)}),
+                ("vit", "ViTForImageClassification", small, {"pixel_values": pictures, "labels": (2,)}),
+                ("vit", "ViTModel", {"image_size": 96, **small}, {"pixel_values": (2, 3, 96, 96)}),
+                ("detr", "DetrForObjectDetection", {}, {"pixel_values": pictures}),
+                ("clip", "CLIPModel", {}, {"input_ids": (2, 20), "pixel_values": pictures, "return_loss": True})):
+            with self.subTest(name):
+                try:
+                    built = module_of(kind, name, **keys)
+                except ImportError as missing:
+                    self.skipTest(str(missing))
+                self.assertEqual({k: tuple(v.shape) if torch.is_tensor(v) else v for k, v in built.inputs.items()}, want)
+                self.assertTrue(all(x.is_meta for x in (*built.module.parameters(), *built.module.buffers())))
+
+    def test_refusals(self):
+        from plimsoll import _build
+
+        with self.assertRaisesRegex(_build.Refusal, "takes 'image_grid_thw', whose values decide its sizes"):
+            module_of("qwen2_vl", "Qwen2VLForConditionalGeneration")
+        with self.assertRaisesRegex(_build.Refusal, "the shape of '.*', which PatchTSTForPrediction takes, is not known"):
+            module_of("patchtst", "PatchTSTForPrediction")
 
 
 RUN = """

@@ -149,6 +149,15 @@ class Exports(unittest.TestCase):
             file.flush()
             self.assertIn(exported.notes[0], " ".join(program("estimate", file.name).split()))
 
+    def test_question_of_a_list(self):
+        """`x in tensor` is a question of a value, too: whether a batch has padding."""
+        class Net(torch.nn.Embedding):
+            def forward(self, x):
+                return super().forward(x) * (2 if 0 in x else 1)
+
+        exported = export_module(Net(9, 4), (torch.zeros(2, 3, dtype=torch.long),))
+        self.assertRegex(exported.notes[0], r"^Taken to be 1 or true, .*: test_export.py:\d+\.$")
+
     def test_own_autocast(self):
         """A region of autocast in the module is told of, one that is turned off is not."""
         def said(*args, **kwargs):
