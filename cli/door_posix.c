@@ -384,14 +384,21 @@ static void print_call(const door_call *c)
     fputc('\n', stderr);
 }
 
-/* No Python is asked. */
-static int refuse_alone(const char *said)
+/* No Python is asked: which would be? */
+static int refuse_alone(const door_call *c, const char *said)
 {
+    const char *library =
+        ends_with(c->model, "model_index.json") ? "diffusers" : "transformers";
+    int n = (int)strlen(library);
+    if (is_named(c->model)) {
+        library = c->model;
+        n = (int)strcspn(library, ":");
+    }
     return plim_console_said(
         PLIM_EXIT_INPUT,
-        "%s; a Python that has its library may build it: --python PYTHON (pip install "
-        "torch, and transformers, diffusers, timm or torchvision)",
-        said);
+        "%s; a Python with %.*s may build it: 'pip install torch %.*s', or "
+        "--python PYTHON",
+        said, n, library, n, library);
 }
 
 static int refuse_run(door_run *r, const door_call *c, int status, const char *said)
@@ -413,7 +420,7 @@ static int refuse_run(door_run *r, const door_call *c, int status, const char *s
                  last_line(r));
     bool ended = !r->late && !r->error && WIFEXITED(status);
     if (ended && WEXITSTATUS(status) == DOOR_NOT_RUN && c->found)
-        return refuse_alone(said);
+        return refuse_alone(c, said);
     int code = plim_console_said(PLIM_EXIT_INPUT, "%s; %s %s", said, c->python, why);
     if (ended && WEXITSTATUS(status) == DOOR_RAISED)
         print_call(c);
@@ -429,7 +436,7 @@ static int make_graph(const plim_args *a, const char *model, const char *place,
     door_run run = {.out = -1};
     call = (door_call){.args = a, .model = place};
     if (door_made == DOOR_GRAPHS || !find_python(&call))
-        return refuse_alone(said);
+        return refuse_alone(&call, said);
     make_call(&call);
     door_graph *g = &door_graphs[door_made];
     g->model = model;
