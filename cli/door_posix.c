@@ -26,6 +26,7 @@ enum {
     DOOR_OPTIONS = 3, /* of them come before the options */
     DOOR_SECONDS = 600,
     DOOR_PIECE = 64 << 10, /* bytes that are read at once */
+    DOOR_MOST = 1 << 30,   /* of a graph */
     DOOR_RAISED = 5,       /* exit status: its library raised an error */
     DOOR_NOT_RUN = 127,    /* as of a shell */
 };
@@ -281,10 +282,12 @@ static bool start_run(door_run *r, const door_call *c)
 static bool take_graph(door_run *r, door_graph *g)
 {
     void *list = g->bytes;
-    if (!plim_memory_grow(&door_memory, &list, &g->cap, g->n + DOOR_PIECE, 1)) {
+    if (g->n > DOOR_MOST)
+        r->error = EFBIG;
+    else if (!plim_memory_grow(&door_memory, &list, &g->cap, g->n + DOOR_PIECE, 1))
         r->error = ENOMEM;
+    if (r->error)
         return false;
-    }
     g->bytes = list;
     ssize_t got = read(r->out, g->bytes + g->n, DOOR_PIECE);
     g->n += got > 0 ? (size_t)got : 0;

@@ -86,9 +86,10 @@ def source_of(built: Built) -> str:
 def head_of(built: Built, exported: Any, asked: Asked) -> Dict[str, str]:
     """What the library reads of the model besides its graph; first the settings of a run that names none."""
     settings = dict(exported.settings)
-    settings["batch"] = "1" if exported.dynamic else str(exported.batch or 1)
+    settings["batch"] = str(_usual(1, exported.batch or 1, exported.limits.get("batch")))
     if built.seq:
-        settings["seq"] = str(built.seq)
+        traced = next((t.shape[1] for n, t in built.inputs.items() if n in SEQUENCES), built.seq)
+        settings["seq"] = str(_usual(built.seq, traced, exported.limits.get("seq")))
     if asked.inputs:  # which say both
         settings = {k: v for k, v in settings.items() if k not in ("batch", "seq")}
     if built.loss and asked.train:
@@ -99,6 +100,12 @@ def head_of(built: Built, exported: Any, asked: Asked) -> Dict[str, str]:
             "plimsoll_source": source_of(built),
             "plimsoll_attention": str(getattr(config, "_attn_implementation", None) or ""),
             "plimsoll_model_type": str(getattr(config, "model_type", None) or "")}
+
+
+def _usual(size: int, traced: int, limits: Any) -> int:
+    """The size of a run that names none, if the export holds for it."""
+    least, most = limits or (1, None)
+    return size if (least <= 2 or size >= least) and (most is None or size <= most) else traced
 
 
 def library_of(config: Union[str, Mapping[str, Any]]) -> str:
@@ -185,7 +192,7 @@ def _transformers(asked: Asked) -> Built:
 def _run_all_layers(config: Any, asked: Asked, notes: List[str]) -> None:
     """LayerDrop leaves layers out by chance, and an export has no chance: it would leave out all of them."""
     for name in ("layerdrop", "encoder_layerdrop", "decoder_layerdrop"):
-        if asked.train and getattr(config, name, 0):
+        if asked.train and getattr(config, name, None):
             setattr(config, name, 0.0)
             notes.append(f"All layers are counted, though '{name}' leaves some out by chance.")
 
