@@ -249,7 +249,9 @@ class Refusals(Door):
 
     def test_no_python(self):
         """None is asked, none is there, and one that cannot be run."""
-        for words, environ in (((), {"PLIMSOLL_PYTHON": "none"}), (("--sandbox", "always"), {}),
+        self.assertIn("; a Python may build it, which '--sandbox always' does not start\n",
+                      self.refused(self.config(), "--sandbox", "always"))
+        for words, environ in (((), {"PLIMSOLL_PYTHON": "none"}), (("--python", "none"), {}),
                                ((), {"PATH": str(self.folder)})):
             err = self.refused(self.config(), *words, python=None, **environ)
             self.assertRegex(err, r"'toylm' is not supported \(.*\); a Python with transformers may build it: "
