@@ -199,20 +199,21 @@ def _run_all_layers(config: Any, asked: Asked, notes: List[str]) -> None:
 
 def _config_of(asked: Asked) -> Tuple[Any, bool]:
     """The config, and whether its class comes with the model."""
-    from transformers import CONFIG_MAPPING, AutoConfig
+    import transformers
 
     given = dict(asked.config) if not isinstance(asked.config, str) else {}
-    kind, custom = given.get("model_type"), given.get("auto_map") or {}
-    known = kind in CONFIG_MAPPING
-    if known:
-        return CONFIG_MAPPING[kind].from_dict(given), False
-    if not custom:
-        raise Refusal(f"transformers does not know model_type '{kind}'" if kind else "the config has no 'model_type'")
+    kind, named = given.get("model_type"), (given.get("architectures") or [None])[0]
+    known = kind in transformers.CONFIG_MAPPING
+    if known and (named is None or hasattr(getattr(transformers, str(named), None), "_from_config")):
+        return transformers.CONFIG_MAPPING[kind].from_dict(given), False
+    what = f"class '{named}'" if known else f"model_type '{kind}'"
+    if not given.get("auto_map"):
+        raise Refusal(f"transformers does not know {what}" if kind else "the config has no 'model_type'")
     if not asked.trust:
-        raise Refusal(f"model_type '{kind}' comes with code of its own, which is run only with --trust-remote-code")
+        raise Refusal(f"{what} comes with code of its own, which is run only with --trust-remote-code")
     if not asked.folder:
         raise Refusal("code that comes with a model is read from its folder: name that")
-    return AutoConfig.from_pretrained(asked.folder, trust_remote_code=True), True
+    return transformers.AutoConfig.from_pretrained(asked.folder, trust_remote_code=True), True
 
 
 def _remote_module(asked: Asked, config: Any, chosen: Dict[str, Any]) -> torch.nn.Module:
@@ -232,12 +233,9 @@ def _class_of(asked: Asked, config: Any, notes: List[str]) -> Any:
     from transformers.models.auto import modeling_auto
 
     assert not isinstance(asked.config, str)
-    named = asked.config.get("architectures") or []
+    named = asked.config.get("architectures")
     if named:
-        found = getattr(transformers, str(named[0]), None)
-        if found is not None and hasattr(found, "_from_config"):
-            return found
-        notes.append(f"'{named[0]}' is no class of transformers.")
+        return getattr(transformers, str(named[0]))
     for task in (*(f"MODEL_FOR_{task}" for task in _TASKS), "MODEL"):
         names = getattr(modeling_auto, f"{task}_MAPPING_NAMES", {}).get(config.model_type)
         name = names[0] if isinstance(names, (tuple, list)) else names
@@ -373,8 +371,7 @@ class _Calls:
         shape = self.given("input_features")
         mels = self.found("num_mel_bins", "feature_size", "input_feat_per_channel", "feature_projection_input_dim")
         positions = self.found("max_source_positions")
-        if shape is None and mels and self.found("num_mel_bins") and positions and "input_ids" not in self.takes and \
-                "whisper" in str(self.config.model_type):
+        if shape is None and self.found("num_mel_bins") and positions:
             shape = (self.asked.batch, mels, 2 * positions)
         if shape is None and mels:
             shape = (self.asked.batch, self.asked.seq or _TOKENS, mels)

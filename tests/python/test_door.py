@@ -238,6 +238,10 @@ class Refusals(Door):
     def test_unknown(self):
         self.assertIn("could not build it: transformers does not know model_type 'nobodys'\n",
                       self.refused(self.config(model_type="nobodys")))
+        self.assertIn("could not build it: transformers does not know class 'ToyForNobody'\n",
+                      self.refused(self.config(architectures=["ToyForNobody"])))
+        self.assertIn("could not build it: class 'ToyForNobody' comes with code of its own",
+                      self.refused(self.config(architectures=["ToyForNobody"], auto_map={"AutoModel": "own.ToyForNobody"})))
         self.assertIn("could not build it: its weights are packed ('quantization_config')",
                       self.refused(self.config(quantization_config={"quant_method": "fp8"})))
 
