@@ -393,7 +393,7 @@ static int refuse_alone(const door_call *c, const char *said)
     const char *library =
         ends_with(c->model, "model_index.json") ? "diffusers" : "transformers";
     int n = (int)strlen(library);
-    if (is_boxed(c->args, "always"))
+    if (is_boxed(c->args, "always") && strcmp(c->python, "none") != 0)
         return plim_console_said(PLIM_EXIT_INPUT,
                                  "%s; a Python may build it, which '--sandbox always' does "
                                  "not start",
