@@ -67,6 +67,8 @@ class Built:
     """The length of a sequence that is not asked for."""
     loss: Optional[str] = None
     """The setting, where the module has no loss of its own."""
+    left_out: str = ""
+    """What of it is not counted, as a clause; no verdict is then a yes."""
 
 
 def build(asked: Asked) -> Built:
@@ -98,6 +100,7 @@ def head_of(built: Built, exported: Any, asked: Asked) -> Dict[str, str]:
     config = getattr(built.module, "config", None)
     return {"plimsoll_settings": ";".join(f"{key}={value}" for key, value in settings.items()),
             "plimsoll_source": source_of(built),
+            "plimsoll_left_out": built.left_out,
             "plimsoll_attention": str(getattr(config, "_attn_implementation", None) or ""),
             "plimsoll_model_type": str(getattr(config, "model_type", None) or "")}
 
@@ -186,7 +189,8 @@ def _transformers(asked: Asked) -> Built:
     module.to(dtype)
     calls = _Calls(asked, module, notes)
     inputs, plain = calls.all()
-    return Built(module, inputs, "transformers", notes, plain, calls.default_tokens() if calls.has_sequence() else None)
+    return Built(module, inputs, "transformers", notes, plain, calls.default_tokens() if calls.has_sequence() else None,
+                 left_out=calls.left_out)
 
 
 def _run_all_layers(config: Any, asked: Asked, notes: List[str]) -> None:
@@ -261,6 +265,7 @@ class _Calls:
 
     def __init__(self, asked: Asked, module: Any, notes: List[str]) -> None:
         self.asked, self.module, self.config, self.notes = asked, module, module.config, notes
+        self.left_out = ""  # a clause
         self.takes = inspect.signature(module.forward).parameters
         self.main = module.main_input_name if isinstance(module.main_input_name, str) else module.main_input_name[0]
         self.dtype = _dtype_of(module)
@@ -407,7 +412,7 @@ class _Calls:
             return {"labels": _words(batch)}
         if any(word in name for word in ("Detection", "Segmentation", "ForCTC", "DepthEstimation", "ForPreTraining",
                                          "Keypoint", "ForXVector", "ForRNNT", "ForTDT")):
-            self.notes.append(f"The own loss of {name} is not counted: its memory depends on the labels.")
+            self.left_out = f"the own loss of {name}, whose memory depends on the labels, is not counted"
             return {}
         if self.encodes() and "decoder_input_ids" in self.takes:
             return {"labels": _words(batch, self.target())}
@@ -479,7 +484,11 @@ def _diffusers(asked: Asked) -> Built:
     built = _transformers(within) if parts[part][0] == "transformers" else _part(within, inner)
     others = ", ".join(n for n, v in parts.items() if n != part and v[0] in ("diffusers", "transformers") and
                        not any(w in v[1] for w in ("Scheduler", "Tokenizer", "Processor", "Extractor")))
-    built.notes.append(f"Counted is '{part}' of {asked.config['_class_name']}" + (f", without {others}." if others else "."))
+    counted = f"only '{part}' of {asked.config['_class_name']} is counted" + (f", without {others}" if others else "")
+    if asked.component or not others:  # what was asked for
+        built.notes.append(counted[0].upper() + counted[1:] + ".")
+    else:
+        built.left_out = counted
     return built
 
 

@@ -216,7 +216,7 @@ static plim_status read_program(pt2 *f, plim_json *j, pt2_env *env)
     plim_str key;
     plim_status st = PLIM_OK;
     bool found = false;
-    f->note = f->source = f->attention = f->type = PLIM_STR("");
+    f->note = f->source = f->attention = f->type = f->left_out = PLIM_STR("");
     plim_json_object(j);
     while (!st && plim_json_member(j, &key))
         if (plim_str_is(key, "graph_module")) {
@@ -231,6 +231,8 @@ static plim_status read_program(pt2 *f, plim_json *j, pt2_env *env)
             f->note = read_told(f, j);
         } else if (plim_str_is(key, "plimsoll_source")) {
             f->source = read_told(f, j);
+        } else if (plim_str_is(key, "plimsoll_left_out")) {
+            f->left_out = read_told(f, j);
         } else if (plim_str_is(key, "plimsoll_attention")) {
             f->attention = read_told(f, j);
         } else if (plim_str_is(key, "plimsoll_model_type")) {
@@ -240,7 +242,8 @@ static plim_status read_program(pt2 *f, plim_json *j, pt2_env *env)
         }
     if (!st && !plim_json_end(j) && !found)
         plim_json_fail(j, PLIM_EFORMAT, "JSON without 'graph_module'");
-    if (!f->note.p || !f->source.p || !f->attention.p || !f->type.p)
+    if (!f->note.p || !f->source.p || !f->attention.p || !f->type.p ||
+        !f->left_out.p)
         return plim_oom(f->err);
     return st ? st : j->bad;
 }
@@ -631,6 +634,7 @@ static plim_status pt2_import(pt2 *f, const pt2_file *p)
     if (!f->bind || !f->bind->infer)
         f->g->about.note = mode_note(f->g);
     if (!add_note(f, f->note) ||
+        (f->left_out.n && !plim_graph_leave_out(f->g, f->left_out)) ||
         (f->autocast &&
          !plim_graph_leave_out(f->g, PLIM_STR("a part of the model enters torch.autocast "
                                               "itself, whose casts are not counted"))))

@@ -141,6 +141,7 @@ typedef struct pt2 {
     plim_str note; /* of the Python package, about an export that it made: the next two, too */
     plim_str source;    /* whose library built the module: "transformers 5.24.0" */
     plim_str attention; /* how that computes attention: "sdpa" */
+    plim_str left_out;  /* what it does not count, as a clause */
     plim_str type;      /* of its configuration: "smollm3" */
     bool autocast;      /* a part of the model runs in an autocast region of its own */
     plim_symbols syms;
