@@ -68,6 +68,9 @@ class ToyForCausalLM(torch.nn.Module):
         loss = None if labels is None else torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
         return {"loss": loss, "logits": logits} if loss is not None else {"logits": logits}
 
+class ToyForCTC(ToyForCausalLM):
+    """Its loss depends on what the labels are."""
+
 CONFIG_MAPPING = {"toylm": ToyConfig}
 AutoConfig = None
 '''
@@ -131,6 +134,15 @@ class Answers(Door):
         self.assertIn(f"Exported by transformers 9.9.9 with torch {torch.__version__.partition('+')[0]} in {sys.executable}.",
                       text)
         self.assertIn("batch 1 · seq 64 ", text)  # all that the model allows
+
+    def test_incomplete(self):
+        """A loss that depends on labels is left out, and no verdict on the rest is a yes."""
+        told = self.answer(self.config(), "--gpu", "h100")
+        self.assertEqual((told["model"].get("left_out", ""), told["fit"]["fits"]), ("", "yes"))
+        status, text = self.ask("estimate", self.config(architectures=["ToyForCTC"]).parent, "--gpu", "h100")[:2]
+        self.assertEqual(status, 1)
+        self.assertIn("incomplete for NVIDIA H100", text)
+        self.assertIn("the own loss of ToyForCTC", " ".join(text.split()).replace("The own", "the own"))
 
     def test_kept(self):
         """Exported once for all sizes it holds for, and again for what decides it."""
