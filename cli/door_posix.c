@@ -110,9 +110,10 @@ static void judge_model(const plim_args *a, const char *model, const char *place
     if (box.lacks && is_boxed(a, "always"))
         _exit(0);
     bool opens = !plim_model_open(model, &m, &err);
-    bool needed = opens ? !strcmp(plim_model_format(m), "hf") &&
-                              plim_model_check(m, &err) == PLIM_EUNSUPPORTED
-                        : err.code == PLIM_EUNSUPPORTED && ends_with(place, "model_index.json");
+    bool needed = opens
+                      ? !strcmp(plim_model_format(m), "hf") &&
+                            plim_model_check(m, &err) == PLIM_EUNSUPPORTED
+                      : err.code == PLIM_EUNSUPPORTED && ends_with(place, "model_index.json");
     ssize_t wrote = needed ? write(pipe, err.msg, strlen(err.msg)) : 0;
     _exit(wrote > 0);
 }

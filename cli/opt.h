@@ -33,7 +33,7 @@ enum {
     PLIM_USE_FIT = 1 << 18,     /* fit */
     PLIM_USE_SANDBOX =
         1 << 19, /* reads files that it is given, and prints; all else is given up */
-    PLIM_USE_HUB = 1 << 20, /* its operands are models, which may be on a hub */
+    PLIM_USE_HUB = 1 << 20,    /* its operands are models, which may be on a hub */
     PLIM_USE_PYTHON = 1 << 21, /* a model may be built by a Python */
 };
 

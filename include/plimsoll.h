@@ -432,10 +432,10 @@ typedef struct plim_bucket {
 typedef enum plim_fits {
     PLIM_FITS_INCOMPLETE = -3, /* what is counted fits, or may, but a part of the model is not
                                   counted: see left_out of the model */
-    PLIM_FITS_NO_CARD = -2, /* no card was chosen */
-    PLIM_FITS_MAYBE = -1,   /* at the lower bounds only, or the context size is unknown */
-    PLIM_FITS_NO = 0,       /* not even with context and workspaces at their lower bounds */
-    PLIM_FITS_YES = 1       /* with context and workspaces at their upper bounds */
+    PLIM_FITS_NO_CARD = -2,    /* no card was chosen */
+    PLIM_FITS_MAYBE = -1,      /* at the lower bounds only, or the context size is unknown */
+    PLIM_FITS_NO = 0,          /* not even with context and workspaces at their lower bounds */
+    PLIM_FITS_YES = 1          /* with context and workspaces at their upper bounds */
 } plim_fits;
 
 /* figures: change */
@@ -1742,7 +1742,8 @@ typedef struct plim_gpu_info {
 /* end of figures */
 #define PLIM_GPU_INFO_INIT                                                                    \
     {                                                                                         \
-        sizeof(plim_gpu_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+        sizeof(plim_gpu_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+            0                                                                                 \
     }
 /* Copies all numbers of row i of PLIM_REG_GPUS to *out; its strings are static.  After its rows, which are whole
  * cards, come MIG instances.  false: there is no row i, and *out is unchanged. */

@@ -36,7 +36,7 @@ static plim_str join_notes(plim_page *p, const plim_report *report, const void *
         if (*note_of(m))
             plim_buf_printf(&b, "%s%s: %s", b.n ? "; " : "", m->name, note_of(m));
     p->buf.bad |= b.bad;
-    return plim_buf_str(&b);
+    return plim_page_clean(p, plim_buf_str(&b).p); /* names in it are a file's */
 }
 
 /* ---- renderings --------------------------------------------------------------- */

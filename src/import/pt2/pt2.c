@@ -242,8 +242,7 @@ static plim_status read_program(pt2 *f, plim_json *j, pt2_env *env)
         }
     if (!st && !plim_json_end(j) && !found)
         plim_json_fail(j, PLIM_EFORMAT, "JSON without 'graph_module'");
-    if (!f->note.p || !f->source.p || !f->attention.p || !f->type.p ||
-        !f->left_out.p)
+    if (!f->note.p || !f->source.p || !f->attention.p || !f->type.p || !f->left_out.p)
         return plim_oom(f->err);
     return st ? st : j->bad;
 }
@@ -633,8 +632,7 @@ static plim_status pt2_import(pt2 *f, const pt2_file *p)
     f->g->about.format = PLIM_STR("pt2");
     if (!f->bind || !f->bind->infer)
         f->g->about.note = mode_note(f->g);
-    if (!add_note(f, f->note) ||
-        (f->left_out.n && !plim_graph_leave_out(f->g, f->left_out)) ||
+    if (!add_note(f, f->note) || (f->left_out.n && !plim_graph_leave_out(f->g, f->left_out)) ||
         (f->autocast &&
          !plim_graph_leave_out(f->g, PLIM_STR("a part of the model enters torch.autocast "
                                               "itself, whose casts are not counted"))))
