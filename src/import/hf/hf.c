@@ -8,9 +8,10 @@
 
 typedef struct head {
     plim_str model_type, architecture, dtype, quantization;
-    plim_str packing; /* quantization_config, as written; quantization is its method */
-    plim_str inner;   /* the model_type of a text_config, or "" */
-    plim_str text;    /* that object, as written */
+    plim_str packing;   /* quantization_config, as written; quantization is its method */
+    plim_str inner;     /* the model_type of a text_config, or "" */
+    plim_str text;      /* that object, as written */
+    plim_str attention; /* as with attn_implementation, or "" */
     int version; /* of transformers, which wrote the file; PLIM_HF_NEWEST if that does not matter */
     bool unpacked; /* built without its quantization_config */
     bool use_cache;
@@ -103,8 +104,17 @@ static plim_status read_head(plim_bytes b, head *out, plim_err *err)
 {
     plim_json j = plim_hf_json(b, err);
     plim_str key;
-    *out = (head){{"", 0}, {"", 0}, {"", 0},        {"", 0}, {"", 0},
-                  {"", 0}, {"", 0}, PLIM_HF_NEWEST, false,   true};
+    const plim_str none = PLIM_STR("");
+    *out = (head){.model_type = none,
+                  .architecture = none,
+                  .dtype = none,
+                  .quantization = none,
+                  .packing = none,
+                  .inner = none,
+                  .text = none,
+                  .attention = none,
+                  .version = PLIM_HF_NEWEST,
+                  .use_cache = true};
     plim_json_object(&j);
     while (plim_json_member(&j, &key)) {
         if (plim_str_is(key, "model_type"))
@@ -117,6 +127,9 @@ static plim_status read_head(plim_bytes b, head *out, plim_err *err)
             out->version = version_of(plim_hf_word(&j));
         else if (plim_str_is(key, "use_cache"))
             out->use_cache = read_flag(&j, key);
+        else if (plim_str_is(key, "attn_implementation") ||
+                 plim_str_is(key, "_attn_implementation"))
+            out->attention = plim_hf_word(&j);
         else if (plim_str_is(key, "quantization_config"))
             out->quantization = word_in(&j, key, "quant_method", &out->packing);
         else if (plim_str_is(key, "text_config"))
@@ -226,6 +239,8 @@ static plim_status build_text(plim_graph *g, const head *outer, const plim_bindi
         hd.dtype = outer->dtype;
     if (!hd.packing.n)
         hd.packing = outer->packing;
+    if (!hd.attention.n)
+        hd.attention = outer->attention;
     hd.version = outer->version;
     hd.unpacked = outer->unpacked;
     if ((st = build_model(g, b, &hd, bind, err)) != 0)
@@ -244,6 +259,33 @@ static bool wants_cache(const plim_hf_group *group, const head *hd, plim_caching
            (wanted == PLIM_CACHING_ON || (wanted == PLIM_CACHING_CONFIG && hd->use_cache));
 }
 
+/* That of the file, if none is asked for. */
+static plim_attention attention_of(const head *hd, plim_attention asked)
+{
+    if (asked != PLIM_ATTENTION_DEFAULT)
+        return asked;
+    return plim_str_is(hd->attention, "eager")  ? PLIM_ATTENTION_EAGER
+           : plim_str_is(hd->attention, "sdpa") ? PLIM_ATTENTION_SDPA
+                                                : PLIM_ATTENTION_DEFAULT;
+}
+
+/* Other kernels hold what a fused kernel of sdpa holds: the output, and a number for each row. */
+static plim_status note_kernel(plim_graph *g, const head *hd, plim_attention asked,
+                               plim_err *err)
+{
+    if (asked != PLIM_ATTENTION_DEFAULT || !g->about.attention.n || !hd->attention.n ||
+        plim_str_is(hd->attention, "eager") || plim_str_is(hd->attention, "sdpa"))
+        return PLIM_OK;
+    g->about.note =
+        plim_arena_printf(g->arena,
+                          PLIM_STR_FMT "%sthe attention of the file, '" PLIM_STR_FMT
+                                       "', is counted as " PLIM_STR_FMT,
+                          PLIM_STR_ARG(g->about.note), g->about.note.n ? "; " : "",
+                          (int)PLIM_MIN(hd->attention.n, (size_t)40), hd->attention.p,
+                          PLIM_STR_ARG(g->about.attention));
+    return g->about.note.p ? PLIM_OK : plim_oom(err);
+}
+
 static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
                                const plim_binding *bind, plim_err *err)
 {
@@ -251,6 +293,8 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     plim_binding sizes = {0};
     if (bind)
         sizes = *bind;
+    const plim_attention asked = sizes.attention;
+    sizes.attention = attention_of(hd, asked);
     plim_hf h = {.version = hd->version,
                  .contexts = 1,
                  .positions = PLIM_NONE,
@@ -303,6 +347,7 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     g->about.note = plim_hf_quant_note(&h);
     if (!g->about.note.p)
         return plim_oom(err);
+    PLIM_TRY(note_kernel(g, hd, asked, err));
     plim_hf_leave_unread(&h);
     g->sizes.batch = h.batch;
     g->sizes.seq = h.seq * h.contexts - sizes.virtual_tokens; /* the user's */
