@@ -160,8 +160,9 @@ typedef struct plim_graph {
     uint32_t n_values, n_nodes, n_scopes, n_inputs, n_outputs;
     struct {
         uint32_t values, nodes, scopes, inputs, outputs;
-    } cap;                   /* what the arrays have room for */
-    bool labels_are_inputs;  /* an input serves as labels, too */
+    } cap;                  /* what the arrays have room for */
+    bool labels_are_inputs; /* an input serves as labels, too */
+    bool lifetimes; /* nodes say how long variables live: a value goes after its last use */
     uint64_t packed_weights; /* of quantized modules, which are not among its parameters */
     plim_graph_about about;
     plim_graph_sizes sizes;

@@ -41,33 +41,37 @@ static void note_use(const plim_graph *g, const uint32_t *depth, const uint32_t 
         return;
     const plim_value *v = &g->values[value];
     uint32_t from = v->node == PLIM_NONE ? 0 : g->nodes[v->node].scope;
-    uint32_t n = held_until(g, depth, last, from, node);
+    uint32_t n = g->lifetimes ? node : held_until(g, depth, last, from, node);
     if (until[value] == PLIM_NONE || until[value] < n)
         until[value] = n;
 }
 
-/* A running call holds its arguments, used or not. */
-static void note_call(const plim_graph *g, uint32_t last, uint32_t *until, uint32_t value)
+/* A running call holds its arguments, used or not, up to the node `held`. */
+static void note_call(const plim_graph *g, uint32_t held, uint32_t *until, uint32_t value)
 {
     uint32_t maker = g->values[value].node;
-    if (maker != PLIM_NONE && maker < last)
-        until[value] = PLIM_MAX(until[value], last);
+    if (maker != PLIM_NONE && maker < held)
+        until[value] = PLIM_MAX(until[value], held);
 }
 
 bool plim_step_release_plan(plim_arena *a, const plim_graph *g, plim_release *out)
 {
     uint32_t *depth = PLIM_NEW_N(a, uint32_t, g->n_scopes),
-             *last = PLIM_NEW_N(a, uint32_t, g->n_scopes);
+             *last = PLIM_NEW_N(a, uint32_t, g->n_scopes),
+             *first = PLIM_NEW_N(a, uint32_t, g->n_scopes);
     uint32_t *until = PLIM_NEW_N(a, uint32_t, g->n_values);
     out->first = PLIM_NEW_N(a, uint32_t, (uint64_t)g->n_nodes + 2);
     out->ids = PLIM_NEW_N(a, uint32_t, g->n_values);
-    if (!depth || !last || !until || !out->first || !out->ids)
+    if (!depth || !last || !first || !until || !out->first || !out->ids)
         return false;
     for (uint32_t i = 0; i < g->n_scopes; i++)
         depth[i] = scope_depth(g, i);
     for (uint32_t i = 0; i < g->n_nodes; i++)
         for (uint32_t s = g->nodes[i].scope; s != PLIM_NONE; s = g->scopes[s].parent)
             last[s] = i;
+    for (uint32_t i = g->n_nodes; i-- > 0;)
+        for (uint32_t s = g->nodes[i].scope; s != PLIM_NONE; s = g->scopes[s].parent)
+            first[s] = i;
     for (uint32_t i = 0; i < g->n_values; i++) /* unused results are freed at once */
         until[i] = g->values[i].node;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
@@ -78,7 +82,7 @@ bool plim_step_release_plan(plim_arena *a, const plim_graph *g, plim_release *ou
     }
     for (uint32_t i = 0; i < g->n_scopes; i++)
         for (uint32_t k = 0; k < g->scopes[i].n_args; k++)
-            note_call(g, last[i], until, g->scopes[i].args[k]);
+            note_call(g, g->lifetimes ? first[i] : last[i], until, g->scopes[i].args[k]);
     for (uint32_t i = 0; i < g->n_outputs; i++)
         until[g->outputs[i]] = PLIM_NONE; /* the loop holds them */
     for (uint32_t i = 0; i < g->n_values; i++)
