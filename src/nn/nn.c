@@ -222,9 +222,9 @@ uint32_t plim_nn_temporary_buffer(plim_nn *n, const char *name, plim_dtype t, pl
     return nn_leaf(n, name, v, dim);
 }
 
-uint32_t plim_nn_fp32_buffer(plim_nn *n, const char *name, plim_ints dim)
+uint32_t plim_nn_fp32_buffer(plim_nn *n, const char *name, plim_ints dim, bool persistent)
 {
-    plim_value v = {.kind = PLIM_VALUE_BUFFER, .fp32 = true};
+    plim_value v = {.kind = PLIM_VALUE_BUFFER, .fp32 = true, .persistent = persistent};
     v.meta.dtype = PLIM_F32;
     return nn_leaf(n, name, v, dim);
 }

@@ -96,7 +96,7 @@ uint32_t plim_nn_buffer(plim_nn *n, const char *name, plim_dtype t, plim_ints di
 uint32_t plim_nn_temporary_buffer(plim_nn *n, const char *name, plim_dtype t,
                                   plim_ints dim); /* persistent=False */
 /* Made in fp32 whatever the type of the model, which casts it when it is cast. */
-uint32_t plim_nn_fp32_buffer(plim_nn *n, const char *name, plim_ints dim);
+uint32_t plim_nn_fp32_buffer(plim_nn *n, const char *name, plim_ints dim, bool persistent);
 /* Part of a packed weight: casts of the model do not change its type. */
 uint32_t plim_nn_packed(plim_nn *n, const char *name, plim_dtype t, plim_ints dim);
 /* requires_grad_(False) */

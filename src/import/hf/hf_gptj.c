@@ -98,7 +98,8 @@ static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x, uint32_t 
     uint32_t table[2];
     plim_nn_enter(n, "attn", "GPTJAttention");
     plim_nn_order(n, "k_proj v_proj q_proj *");
-    uint32_t all = plim_nn_fp32_buffer(n, "embed_positions", INTS(c->positions, c->rotary));
+    uint32_t all =
+        plim_nn_fp32_buffer(n, "embed_positions", INTS(c->positions, c->rotary), false);
     uint32_t q = plim_nn_linear(n, "q_proj", x, c->hidden, false);
     uint32_t k = plim_nn_linear(n, "k_proj", x, c->hidden, false);
     uint32_t v = plim_nn_linear(n, "v_proj", x, c->hidden, false);

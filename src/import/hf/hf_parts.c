@@ -447,8 +447,9 @@ uint32_t plim_hf_softmax32(plim_nn *n, uint32_t x, int64_t dim)
 uint32_t plim_hf_angles(plim_hf *h, const char *kind, uint32_t positions, int64_t dim)
 {
     plim_nn *n = &h->n;
-    uint32_t freq = plim_nn_fp32_buffer(n, plim_nn_join(n, kind, "inv_freq"), INTS(dim / 2));
-    plim_nn_fp32_buffer(n, plim_nn_join(n, kind, "original_inv_freq"), INTS(dim / 2));
+    uint32_t freq =
+        plim_nn_fp32_buffer(n, plim_nn_join(n, kind, "inv_freq"), INTS(dim / 2), false);
+    plim_nn_fp32_buffer(n, plim_nn_join(n, kind, "original_inv_freq"), INTS(dim / 2), false);
     bool product = h->version < PLIM_HF_SINCE_ROPE_BY_MUL;
     uint32_t p = plim_nn_to(n, plim_nn_unsqueeze(n, positions, product ? 1 : 2), PLIM_F32);
     freq = plim_nn_to(n, freq, PLIM_F32);
