@@ -324,7 +324,7 @@ if(TARGET plimsoll)
     # ZeRO's model states, the buffers of llama.cpp.
     foreach(script idiom/idiom scaler/scaler tune/tune serve/serve share/share share/part share/context share/experts share/stage
                    share/zero_table share/estimator share/reserved loss/loss llamacpp/llamacpp serve/logs
-                   megatron/gpt)
+                   megatron/gpt families/steps)
         get_filename_component(name ${script} NAME)
         add_test(NAME golden.${name}
                  COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/${script}.py
@@ -353,3 +353,11 @@ if(TARGET plimsoll)
                          --program $<TARGET_FILE:plimsoll> ${CMAKE_SOURCE_DIR}/${page})
     endforeach()
 endif()
+
+# ---- families: what they build, as runs of transformers showed it ---------------
+
+plim_test_program(family_nodes SOURCES tests/families/nodes.c)
+set(families_golden ${CMAKE_SOURCE_DIR}/tests/golden/families)
+add_test(NAME golden.families
+         COMMAND ${Python3_EXECUTABLE} ${families_golden}/nodes.py $<TARGET_FILE:family_nodes>)
+add_test(NAME tree.families COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/families/table.py)

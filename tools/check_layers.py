@@ -21,8 +21,8 @@ import re
 import sys
 
 RULES = {"base", "core", "machine", "op"}  # ops, and the machine they run on
-MODELS = RULES | {"optim", "gpu", "torch", "nn", "import", "zoo", "hub", "model", "world", "share", "step", "transform", "alloc",
-                  "settings"}
+MODELS = RULES | {"optim", "gpu", "torch", "nn", "families", "import", "zoo", "hub", "model", "world", "share", "step", "transform",
+                  "alloc", "settings"}
 
 # room: the rooms whose headers it may include, besides its own
 ROOMS = {
@@ -36,7 +36,8 @@ ROOMS = {
     "op": {"base", "core", "torch", "machine"},
     "optim": RULES | {"torch"},  # steps run on the machine, by version
     "nn": RULES,
-    "import": RULES | {"optim", "gpu", "torch", "nn"},
+    "families": RULES | {"nn"},
+    "import": RULES | {"optim", "gpu", "torch", "nn", "families"},
     "zoo": RULES | {"optim", "gpu", "torch", "nn", "import"},
     "model": RULES | {"optim", "gpu", "torch", "nn", "import", "zoo", "hub"},
     "world": {"base", "core", "machine", "gpu", "torch"},

@@ -19,8 +19,10 @@ for header in zlib.h zconf.h; do
     path=$(echo "#include <$header>" | ${CC:-cc} -E -M - | tr ' ' '\n' | grep "/$header\$" | head -n 1)
     cp "$path" "$out/include/"
 done
+texts=$(printf '%s;' "$PWD"/src/families/*.fam)
+cmake "-Dtexts=${texts%;}" "-Dsource=$out/families_text.c" -P cmake/families_text.cmake
 n=0
-for source in src/*/*.c src/import/*/*.c; do
+for source in src/*/*.c src/import/*/*.c "$out/families_text.c"; do
     case $source in src/vgpu/* | src/live/* | *_windows.c | src/hub/fetch.c | src/hub/store.c | src/hub/web.c) continue ;; esac
     clang --target=wasm32-wasi --sysroot="$sysroot" -isystem "$sysroot/include/wasm32-wasi" \
         -std=c11 -O2 -Wall -Wextra -Werror -D_DEFAULT_SOURCE -D_WASI_EMULATED_MMAN \

@@ -2,6 +2,7 @@
 #include "import/hf/hf.h"
 
 #include "base/json.h"
+#include "families/family.h"
 #include "import/hf/hf_quant.h"
 
 /* ---- what every file says ------------------------------------------------------- */
@@ -286,15 +287,92 @@ static plim_status note_kernel(plim_graph *g, const head *hd, plim_attention ask
     return g->about.note.p ? PLIM_OK : plim_oom(err);
 }
 
+/* ---- a model type that is data ----------------------------------------------------------- */
+
+/* What models of families are not built with. */
+static void check_family(plim_hf *h, const head *hd)
+{
+    const plim_binding *b = h->bind;
+    const struct {
+        bool asked;
+        const char *what;
+    } unknown[] = {
+        {hd->packing.n || b->packing.n, "quantized weights"},
+        {b->part.contexts > 1 || b->part.experts > 1 || b->part.weights > 1,
+         "a part of the model on each card"},
+        {b->virtual_tokens, "virtual tokens"},
+        {b->prompts || b->cache_room, "prompts of generate()"},
+        {b->padded || b->packed || b->positions_are_inputs, "a mask or positions as inputs"}};
+    for (size_t i = 0; i < PLIM_COUNT(unknown); i++)
+        if (unknown[i].asked)
+            plim_nn_fail(&h->n, PLIM_EUNSUPPORTED, "%s: not known for model_type '%s'",
+                         unknown[i].what, h->family->model_type);
+}
+
+static plim_status build_family(plim_graph *g, plim_bytes b, const head *hd,
+                                const plim_family *f, plim_binding *bind, plim_err *err)
+{
+    plim_family_model *m = NULL;
+    plim_status st = plim_graph_init(g, g->arena, err);
+    if (!st)
+        st = named_sizes(bind, err);
+    if (!st)
+        st =
+            plim_family_open(g->arena, f, (plim_str){(const char *)b.p, (size_t)b.n}, &m, err);
+    if (st)
+        return st;
+    plim_hf_family row = {.model_type = f->model_type, .classes = plim_family_class(m).p};
+    plim_hf h = {.bind = bind, .family = &row};
+    bool hard = false;
+    plim_nn_init(&h.n, g, err);
+    h.n.infer = bind->infer;
+    check_head(&h, hd);
+    check_family(&h, hd);
+    int64_t positions = plim_family_positions(m, &hard);
+    plim_hf_tokens(&h, "input_ids", positions, hard);
+    plim_family_call call = {.batch = h.batch,
+                             .seq = h.seq,
+                             .train = !bind->infer,
+                             .tokens_are_labels = bind->labels_are_inputs,
+                             .cache =
+                                 plim_family_caches(m) &&
+                                 (bind->caching == PLIM_CACHING_ON ||
+                                  (bind->caching == PLIM_CACHING_CONFIG && hd->use_cache)),
+                             .eager = bind->attention == PLIM_ATTENTION_EAGER};
+    g->labels_are_inputs = bind->labels_are_inputs;
+    g->about.attention = call.eager ? PLIM_STR("eager") : plim_family_attention(m);
+    if (bind->attention == PLIM_ATTENTION_SDPA && !plim_str_is(g->about.attention, "sdpa"))
+        plim_nn_fail(&h.n, PLIM_EUNSUPPORTED, "the class has no attention 'sdpa'");
+    if (!h.n.st)
+        plim_family_build(&h.n, m, &call);
+    check_inputs(&h);
+    plim_str unread = plim_family_unread(m);
+    if (unread.n)
+        g->about.note = plim_arena_printf(g->arena, "the class reads no key " PLIM_STR_FMT,
+                                          (int)PLIM_MIN(unread.n, (size_t)300), unread.p);
+    g->sizes.batch = h.batch;
+    g->sizes.seq = h.seq;
+    g->sizes.seq_max = h.seq_max;
+    g->about.format = PLIM_STR("Hugging Face config");
+    g->about.producer = PLIM_STR("transformers 5.24");
+    g->about.model_type = plim_str_of(f->model_type);
+    return h.n.st;
+}
+
 static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
                                const plim_binding *bind, plim_err *err)
 {
     const plim_hf_group *group;
+    const plim_family *family = plim_family_find(hd->model_type);
     plim_binding sizes = {0};
     if (bind)
         sizes = *bind;
     const plim_attention asked = sizes.attention;
     sizes.attention = attention_of(hd, asked);
+    if (family && !plim_hf_find(hd->model_type, &group)) {
+        PLIM_TRY(build_family(g, b, hd, family, &sizes, err));
+        return note_kernel(g, hd, asked, err);
+    }
     plim_hf h = {.version = hd->version,
                  .contexts = 1,
                  .positions = PLIM_NONE,

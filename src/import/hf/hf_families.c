@@ -1,4 +1,5 @@
 /* hf_families.c -- the only list of model types that are built from a config.json. */
+#include "families/family.h"
 #include "import/hf/hf.h"
 
 #define GROUPS(X)                                                                             \
@@ -59,5 +60,8 @@ plim_str plim_hf_known_types(plim_arena *a)
     for (uint32_t i = 0; (g = plim_hf_group_at(i)) != NULL; i++)
         for (size_t k = 0; k < g->n_families; k++)
             plim_buf_printf(&list, "%s%s", i || k ? ", " : "", g->families[k].model_type);
+    for (uint32_t i = 0; i < plim_family_count(); i++)
+        if (!plim_hf_find(plim_str_of(plim_family_at(i)->model_type), &g))
+            plim_buf_printf(&list, ", %s", plim_family_at(i)->model_type);
     return plim_buf_str(&list);
 }

@@ -1,0 +1,251 @@
+/* fam_config.c -- the keys of a config.json as a family knows them. */
+#include "families/fam_priv.h"
+
+/* Keys that every configuration may have and that change no size.
+ * src: transformers 5.24 configuration_utils.py */
+static const char generic[] =
+    "model_type architectures transformers_version dtype torch_dtype id2label label2id num_labels auto_map "
+    "_name_or_path bos_token_id eos_token_id pad_token_id sep_token_id decoder_start_token_id initializer_range "
+    "use_cache return_dict output_hidden_states output_attentions chunk_size_feed_forward problem_type "
+    "quantization_config attn_implementation _attn_implementation is_encoder_decoder torchscript use_bfloat16 "
+    "pruned_heads finetuning_task task_specific_params";
+
+static bool in_words(const char *words, plim_str w)
+{
+    for (const char *p = words; *p;) {
+        size_t n = strcspn(p, " ");
+        if (n == w.n && !memcmp(p, w.p, n))
+            return true;
+        p += n + (p[n] == ' ');
+    }
+    return false;
+}
+
+typedef struct reading {
+    fam_program *p;
+    plim_json *j;
+    bool *given; /* by the index of the key */
+} reading;
+
+static fam_value read_value(reading *r, int depth)
+{
+    plim_json *j = r->j;
+    plim_arena *a = r->p->names.arena;
+    fam_value v = {.kind = FAM_NONE};
+    switch (plim_json_peek(j)) {
+    case PLIM_JSON_BOOL: v = (fam_value){.kind = FAM_BOOL, .i = plim_json_bool(j)}; break;
+    case PLIM_JSON_STRING: v = (fam_value){.kind = FAM_WORD, .s = plim_json_str(j)}; break;
+    case PLIM_JSON_NUMBER: {
+        plim_json again = *j;
+        again.err = NULL;
+        v = (fam_value){.kind = FAM_INT, .i = plim_json_i64(&again)};
+        if (again.bad)
+            v = (fam_value){.kind = FAM_FLOAT, .f = plim_json_f64(j)};
+        else
+            *j = (again.err = j->err, again);
+        break;
+    }
+    case PLIM_JSON_ARRAY: {
+        fam_value *items = NULL;
+        uint32_t n = 0, cap = 0;
+        plim_json_array(j);
+        while (plim_json_item(j)) {
+            if (depth > 3 || !PLIM_PUSH_ROOM(a, items, n, cap))
+                plim_json_skip(j);
+            else
+                items[n++] = read_value(r, depth + 1);
+        }
+        v = (fam_value){.kind = FAM_LIST, .items = items, .n = n};
+        break;
+    }
+    default: plim_json_skip(j); break;
+    }
+    return v;
+}
+
+/* The name of a key of this release: the class has other names for some, and older files have others for rotary
+ * embeddings.  src: transformers 5.24 modeling_rope_utils.py, standardize_rope_params */
+static plim_str name_now(fam_program *p, plim_str name)
+{
+    static const char old[] = "rope_scaling.", now[] = "rope_parameters.";
+    uint32_t at;
+    if (plim_map_get(&p->aliases, name, &at))
+        return p->alias[at - 1];
+    if (plim_str_is(name, "rope_theta") || plim_str_is(name, "partial_rotary_factor"))
+        return plim_arena_printf(p->names.arena, "%s" PLIM_STR_FMT, now, PLIM_STR_ARG(name));
+    if (plim_str_is(name, "rope_scaling.type"))
+        return PLIM_STR("rope_parameters.rope_type");
+    if (name.n > sizeof old - 1 && !memcmp(name.p, old, sizeof old - 1))
+        return plim_arena_printf(p->names.arena, "%s" PLIM_STR_FMT, now,
+                                 (int)(name.n - (sizeof old - 1)), name.p + sizeof old - 1);
+    return name;
+}
+
+static bool is_known(fam_program *p, plim_str name)
+{
+    uint32_t at;
+    return plim_map_get(&p->names.ids, name, &at) || plim_map_get(&p->ignored, name, &at);
+}
+
+static fam_key *find_key(fam_program *p, plim_str name, uint32_t *at)
+{
+    uint32_t id;
+    if (!plim_map_get(&p->names.ids, name, &id))
+        return NULL;
+    for (*at = 0; *at < p->n_keys; ++*at)
+        if (p->keys[*at].name == id - 1)
+            return &p->keys[*at];
+    return NULL;
+}
+
+/* Whether the family was made with such a value. */
+static bool in_domain(const fam_key *k, fam_value v)
+{
+    plim_str left = k->domain;
+    fam_line l = {left.p, left.p + left.n, 0};
+    while (l.p < l.end) {
+        if (plim_fam_take(&l, "any"))
+            return true;
+        if (plim_fam_take(&l, "int")) {
+            if (v.kind == FAM_INT)
+                return true;
+        } else if (plim_fam_take(&l, "float")) {
+            if (v.kind == FAM_FLOAT || v.kind == FAM_INT)
+                return true;
+        } else if (plim_fam_take(&l, "bool")) {
+            if (v.kind == FAM_BOOL)
+                return true;
+        } else if (plim_fam_take(&l, "list")) {
+            if (v.kind == FAM_LIST)
+                return true;
+        } else if (plim_fam_take(&l, "None")) {
+            if (v.kind == FAM_NONE)
+                return true;
+        } else if (plim_fam_take(&l, "True") || plim_fam_take(&l, "False")) {
+            if (v.kind == FAM_BOOL && v.i == (l.p[-1] == 'e' && l.p[-2] == 'u'))
+                return true;
+        } else if (plim_fam_take(&l, "'")) {
+            const char *from = l.p;
+            while (l.p < l.end && *l.p != '\'')
+                l.p++;
+            if (v.kind == FAM_WORD && plim_str_eq(v.s, (plim_str){from, (size_t)(l.p - from)}))
+                return true;
+            l.p += l.p < l.end;
+        } else {
+            l.p++;
+        }
+    }
+    return false;
+}
+
+static void refuse_key(fam_program *p, plim_str key, const fam_key *k)
+{
+    if (k)
+        plim_fam_fail(&p->names, 0,
+                      "'" PLIM_STR_FMT
+                      "' has a value that is not known for model_type '" PLIM_STR_FMT
+                      "': it was learnt with " PLIM_STR_FMT,
+                      (int)PLIM_MIN(key.n, (size_t)60), key.p, PLIM_STR_ARG(p->family),
+                      (int)PLIM_MIN(k->domain.n, (size_t)80), k->domain.p);
+    else
+        plim_fam_fail(&p->names, 0,
+                      "key '" PLIM_STR_FMT "' is not known for model_type '" PLIM_STR_FMT "'",
+                      (int)PLIM_MIN(key.n, (size_t)60), key.p, PLIM_STR_ARG(p->family));
+}
+
+/* A key that the family does not have: nothing, unless code of the class reads it. */
+static void meet_unknown(fam_program *p, plim_str key)
+{
+    uint32_t at;
+    const char *dot = memchr(key.p, '.', key.n);
+    plim_str first = {key.p, dot ? (size_t)(dot - key.p) : key.n};
+    if (dot || plim_map_get(&p->read, first, &at))
+        refuse_key(p, key, NULL);
+    else
+        plim_buf_printf(&p->unread, "%s'" PLIM_STR_FMT "'", p->unread.n ? ", " : "",
+                        (int)PLIM_MIN(key.n, (size_t)60), key.p);
+}
+
+/* Whether the family knows keys of this object. */
+static bool known_object(fam_program *p, plim_str key)
+{
+    uint32_t at;
+    return plim_map_get(&p->objects, key, &at) || plim_str_is(key, "rope_scaling") ||
+           plim_str_is(key, "rope_parameters");
+}
+
+static void read_object(reading *r, plim_str prefix, int depth);
+
+static void read_member(reading *r, plim_str full, plim_str key, int depth)
+{
+    fam_program *p = r->p;
+    uint32_t at;
+    if (plim_json_peek(r->j) == PLIM_JSON_OBJECT && depth < 6 && known_object(p, full)) {
+        read_object(r, full, depth + 1);
+        return;
+    }
+    plim_str now = is_known(p, full) ? full : name_now(p, full);
+    fam_key *k = now.p ? find_key(p, now, &at) : NULL;
+    bool null = plim_json_peek(r->j) == PLIM_JSON_NULL;
+    if (!k && now.p && !is_known(p, now) && !in_words(generic, key) && !null)
+        meet_unknown(p, full);
+    fam_value v = read_value(r, 0);
+    if (!k || (null && k->optional))
+        return;
+    if (!in_domain(k, v))
+        refuse_key(p, now, k);
+    p->names.values[k->name] = v;
+    r->given[at] = true;
+}
+
+static void read_object(reading *r, plim_str prefix, int depth)
+{
+    plim_arena *a = r->p->names.arena;
+    plim_str key;
+    plim_json_object(r->j);
+    while (plim_json_member(r->j, &key)) {
+        plim_str full = prefix.n ? plim_fam_concat(a, prefix, PLIM_STR("."), key) : key;
+        if (full.p)
+            read_member(r, full, key, depth);
+    }
+}
+
+static fam_value default_of(fam_program *p, const fam_key *k)
+{
+    if (!k->length)
+        return plim_fam_eval(&p->names, k->fallback);
+    int64_t n = plim_fam_int(&p->names, k->length);
+    uint32_t i0 = plim_fam_name(&p->names, PLIM_STR("i0"));
+    fam_value *items =
+        n < 0 || n > 4096 ? NULL : PLIM_NEW_N(p->names.arena, fam_value, (uint64_t)n + 1);
+    if (!items) {
+        plim_fam_fail(&p->names, 0, "a list of the configuration would have %" PRId64 " items",
+                      n);
+        return (fam_value){.kind = FAM_NONE};
+    }
+    for (int64_t i = 0; i < n; i++) {
+        if (!p->names.st)
+            p->names.values[i0] = (fam_value){.kind = FAM_INT, .i = i};
+        items[i] = plim_fam_eval(&p->names, k->fallback);
+    }
+    return (fam_value){.kind = FAM_LIST, .items = items, .n = (uint32_t)n};
+}
+
+plim_status plim_fam_config(fam_program *p, plim_str config, plim_err *err)
+{
+    plim_json j;
+    reading r = {
+        .p = p, .j = &j, .given = PLIM_NEW_N(p->names.arena, bool, (uint64_t)p->n_keys + 1)};
+    if (!r.given)
+        return plim_oom(err);
+    plim_json_init(&j, config, err);
+    j.lax = true;
+    read_object(&r, PLIM_STR(""), 0);
+    if (j.bad)
+        return j.bad;
+    for (uint32_t i = 0; i < p->n_keys && !p->names.st;
+         i++) /* each names only keys before it */
+        if (!r.given[i])
+            p->names.values[p->keys[i].name] = default_of(p, &p->keys[i]);
+    return p->names.st;
+}

@@ -1,0 +1,56 @@
+/* family.h -- model types as data: a text for each, NAME.fam, says what its modules have and do, with sizes as
+ * expressions over the keys of config.json.  tools/families writes these texts from runs of transformers;
+ * docs/formats/family.md is their grammar.
+ *
+ *     fam_expr.c    expressions and their values
+ *     fam_text.c    a text into blocks of statements
+ *     fam_config.c  the keys of a config.json, or their defaults
+ *     fam_run.c     runs the blocks, which writes the graph
+ *     families.c    the list of texts
+ *
+ * Each calls only those above it. */
+#ifndef PLIM_FAMILY_H
+#define PLIM_FAMILY_H
+
+#include "core/binding.h"
+#include "nn/nn.h"
+
+typedef struct plim_family {
+    const char *model_type; /* "qwen3" */
+    const unsigned char *text;
+    size_t n;
+} plim_family;
+
+uint32_t plim_family_count(void);
+const plim_family *plim_family_at(uint32_t i);
+const plim_family *plim_family_find(plim_str model_type); /* NULL: not known */
+
+/* A family with the keys of one configuration. */
+typedef struct plim_family_model plim_family_model;
+
+/* Reads a config.json, in `a`.  A key that the family does not know, or a value that it was not made with, is
+ * PLIM_EUNSUPPORTED. */
+plim_status plim_family_open(plim_arena *a, const plim_family *f, plim_str config,
+                             plim_family_model **out, plim_err *err);
+plim_str plim_family_class(const plim_family_model *m); /* "Qwen3ForCausalLM" */
+plim_str plim_family_unread(
+    const plim_family_model *m); /* keys of the file that no code of the class reads */
+plim_str plim_family_attention(const plim_family_model *m); /* by default: "sdpa", "eager" */
+bool plim_family_caches(
+    const plim_family_model *m); /* generation keeps keys and values, or states */
+/* How many tokens a sequence has at most, INT64_MAX if that is not said; *hard: they are rows of a table. */
+int64_t plim_family_positions(plim_family_model *m, bool *hard);
+
+/* How the model is called. */
+typedef struct plim_family_call {
+    int64_t batch, seq;
+    bool train;             /* with labels, in train mode */
+    bool tokens_are_labels; /* one tensor is both */
+    bool cache;             /* use_cache */
+    bool eager;             /* attention; else what transformers takes by default */
+} plim_family_call;
+
+/* Writes the model, parameters in n->dtype. */
+void plim_family_build(plim_nn *n, plim_family_model *m, const plim_family_call *call);
+
+#endif
