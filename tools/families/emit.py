@@ -1,0 +1,200 @@
+"""emit.py -- a family as text; docs/formats/family.md is the grammar."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import Any, Dict, Iterator, List, Set, Tuple
+
+from expr import names
+from learn import Family, Place
+from merge import Hole, Pieces, Ref, Statement
+from probe import GENERIC
+
+# What makes a tensor of another's dtype: the op that does the same with the other tensor as an argument.
+NEW = {"zeros": "new_zeros", "ones": "new_ones", "empty.memory_format": "new_empty", "full": "new_full"}
+
+
+def typed(target: str, args: Dict[str, str]) -> Tuple[str, Dict[str, str]]:
+    dtype = args.get("dtype", "")
+    if not dtype.startswith("typeof "):
+        return target, args
+    source = dtype[len("typeof "):]
+    if target in ("to.dtype", "to.dtype_layout", "to.device", "_to_copy"):
+        return "type_as", {"self": args["self"], "other": source}
+    if target in NEW:
+        return NEW[target], {"self": source, **{k: v for k, v in args.items() if k in ("size", "fill_value")}}
+    return target, {**args, "dtype": "$dtype"}
+
+
+# ---- a family ----------------------------------------------------------------------------------------------
+
+
+class Emit:
+    def __init__(self, family: Family) -> None:
+        self.family = family
+        self.used: Set[str] = set()
+
+    def expr(self, text: str) -> str:
+        self.used |= names(text)
+        return text
+
+    # ---- a place ---------------------------------------------------------------------------------------
+
+    def place(self, place: Place) -> str:
+        numbers: Dict[Statement, int] = {}
+        for s in place.merged.statements:
+            if s.item.head.startswith(("op ", "call", "loop")):
+                numbers[s] = len(numbers)
+        out: List[str] = []
+        last = "True"
+        for s in place.merged.statements:
+            when = place.when[s]
+            if when == "False":
+                continue
+            if when != last and when != "True":
+                out.append(f" if {self.expr(when)}")
+            last = when
+            out.append((" " if when == "True" else "  ") + self.statement(s, place.holes[s], numbers))
+        return "".join(line + "\n" for line in out)
+
+    def statement(self, s: Statement, holes: List[str], numbers: Dict[Statement, int]) -> str:
+        item = s.item
+        left = iter(holes)
+        first = "".join(self.pieces(s, "", item.first, left, numbers))
+        start = f"{numbers[s]} " if s in numbers else ""
+        if item.optional:
+            return self.optional(s, start, first, numbers)
+        args = {}
+        for at, (name, pieces) in enumerate(item.args):
+            args[name or str(at)] = "".join(self.pieces(s, name, pieces, left, numbers, at if not name else 0))
+        if item.head.startswith("op "):
+            return start + self.op(item.head[3:], args) + item.tail
+        return f"{start}{item.head}{' ' if first and not item.head.startswith('type') else ''}{first}" + \
+            (" " + ", ".join(args.values()) if args else "")
+
+    def optional(self, s: Statement, start: str, first: str, numbers: Dict[Statement, int]) -> str:
+        """What is there of its arguments is passed, or returned."""
+        if any(isinstance(p, Hole) for _, pieces in s.item.args for p in pieces):
+            raise ValueError(f"an index in an argument of '{s.item.head}'")
+        args = []
+        for name in dict.fromkeys([*(n for n, _ in s.refs), *s.plain]):
+            some = [self.options(s, (name, 0), numbers)] if (name, 0) in s.refs else []
+            args.append(f"{name}=" + "|".join(some + (["".join(map(str, s.plain[name]))] if name in s.plain else [])))
+        text = ", ".join(args)
+        return f"return {text}" if s.item.head == "return" else f"{start}{s.item.head} {first}({text}){s.item.tail}"
+
+    def op(self, target: str, args: Dict[str, str]) -> str:
+        target = target.replace("aten.", "", 1) if target.startswith("aten.") else ":" + target
+        target = target[:-len(".default")] if target.endswith(".default") else target
+        target, args = typed(target, args)
+        return f"{target}({', '.join((f'{k}=' if k != 'self' else '') + v for k, v in args.items())})"
+
+    def pieces(self, s: Statement, name: str, pieces: Pieces, holes: Iterator[str], numbers: Dict[Statement, int],
+               nth: int = 0) -> Iterator[str]:
+        count = nth
+        for p in pieces:
+            if isinstance(p, Ref):
+                yield self.options(s, (name, count), numbers)
+                count += 1
+            elif isinstance(p, Hole):
+                text = next(holes)
+                if p.kind == "source":
+                    yield "typeof " if text == "$dtype" else f"{text} "
+                elif p.kind in ("float", "rate"):
+                    yield "any" if text in ("any", "inf", "-inf", "nan") else self.expr(text) if names(text) else repr(float(text))
+                else:
+                    yield self.expr(text) if p.kind in ("int", "bool") else text
+            else:
+                yield str(p)
+
+    def options(self, s: Statement, where: Tuple[str, int], numbers: Dict[Statement, int]) -> str:
+        """The latest that ran is meant."""
+        options = [f"{numbers[o]}{f'.{k}' if k != '0' else ''}{'[*]' if every else ''}" for o, k, every in s.refs[where]]
+        return "%" + "|".join(options)
+
+    # ---- all -------------------------------------------------------------------------------------------
+
+    def text(self) -> str:
+        study = self.family.study
+        blocks: Dict[str, List[str]] = {}
+        for p in self.family.places.values():
+            blocks.setdefault(self.place(p), []).append(p.name or "/")
+        named = {k for k, v in study.plain.items() if isinstance(v, str)}  # their words are all that is known of them
+        keys = self.ordered(sorted(k for k in (self.used | set(study.refused) | named) if k in study.plain))
+        task = study.task
+        head = [f"family {study.kind}", f"class {study.cls.__name__}", f"task {task.name}",
+                f"made {study.version}, {len(study.runs)} runs, {self.family.checked} more were right"]
+        head += [f"input {name} [{', '.join(map(self.expr, shape))}] {dtype}" for name, (shape, dtype) in task.inputs.items()]
+        head += [f"labels {name} [{', '.join(map(self.expr, shape))}] {dtype}" for name, (shape, dtype) in task.labels.items()]
+        head.append(f"attention {study.sdpa}")
+        head += [f"alias {a} {b}" for a, b in sorted((study.config_class.attribute_map or {}).items())]
+        head += [self.key(k) for k in keys]
+        ignored = (set(study.plain) | study.extra) - set(study.refused) - set(keys)
+        head.append(f"ignored {' '.join(sorted(ignored))}")
+        known = ignored | set(keys) | {k.split(".")[0] for k in study.plain} | set(study.config_class.attribute_map or {})
+        head.append(f"read {' '.join(sorted(read_names(study.cls, study.config_class) - known))}")
+        return "\n".join(head) + "\n" + "".join(f"at {', '.join(names)}\n{text}" for text, names in blocks.items())
+
+    def ordered(self, keys: List[str]) -> List[str]:
+        """Each after those that its default needs, which are added."""
+        out: List[str] = []
+
+        def visit(key: str, depth: int = 0) -> None:
+            if key in out or key not in self.family.study.plain or depth > 20:
+                return
+            for other in sorted(names(self.family.defaults.get(key, ""))):
+                visit(other, depth + 1)
+            out.append(key)
+
+        for key in keys:
+            visit(key)
+        return out
+
+    def key(self, key: str) -> str:
+        """A question mark: null is as if it were not there."""
+        study = self.family.study
+        optional = "?" if raw_default(study.config_class, key) is None else ""
+        return f"key {key}{optional}: {self.domain(key)} = {self.family.defaults.get(key, '?')}"
+
+    def domain(self, key: str) -> str:
+        study = self.family.study
+        value = study.plain.get(key)
+        seen = {repr(r.row.get(key)) for r in study.runs} | study.words.get(key, set())
+        words = sorted(w for w in seen if w[0] == "'" or w == "None")
+        if any(w[0] == "[" for w in seen) or isinstance(value, list):
+            words.append("list")
+        if {"True", "False"} <= seen:
+            words.append("bool")
+        else:
+            words += sorted(w for w in seen if w in ("True", "False"))
+        moved = key not in study.refused
+        if any(re.fullmatch(r"-?\d+", w) for w in seen):
+            words.append("int" if moved else repr(value))
+        if any(re.fullmatch(r"-?[\d.]*(e[-+]?\d+)?|-?inf", w) and not re.fullmatch(r"-?\d+", w) for w in seen):
+            words.append("float" if moved else repr(value))
+        return " | ".join(dict.fromkeys(words)) or "any"
+
+
+SHARED = ("masking_utils", "cache_utils", "modeling_rope_utils", "modeling_utils", "configuration_utils",
+          "loss.loss_utils", "integrations.moe", "integrations.sdpa_attention")
+
+
+def read_names(cls: Any, config_class: Any) -> Set[str]:
+    """What the code of a class, and what it shares with others, takes from a configuration: any other key says nothing."""
+    out: Set[str] = set()
+    for module in [cls.__module__, config_class.__module__, *(f"transformers.{m}" for m in SHARED)]:
+        with open(importlib.import_module(module).__file__ or "") as f:
+            source = f.read()
+        out |= set(re.findall(r"[Cc]onfig\w*\.(\w+)", source)) | set(re.findall(r"attr\(\w*(?:config|self)\w*, ['\"](\w+)", source))
+        if module == config_class.__module__:
+            out |= set(re.findall(r"self\.(\w+)", source)) | set(re.findall(r"kwargs\.\w+\(['\"](\w+)", source))
+    from transformers import PreTrainedConfig, PreTrainedModel
+    return {name for name in out - GENERIC if name.islower() and name[0] != "_" and not hasattr(PreTrainedConfig, name) and
+            not hasattr(PreTrainedModel, name)}
+
+
+def raw_default(cls: Any, key: str) -> Any:
+    """What the class itself says, before it works out the rest."""
+    value = getattr(cls, key, None)
+    return None if isinstance(value, property) else value

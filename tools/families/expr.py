@@ -1,0 +1,420 @@
+"""expr.py -- sizes as expressions over the keys of a configuration, and choices as tests of them.
+
+    fit(rows, values)      an expression that has these values, the shortest that is found; None: none is
+    choose(rows, classes)  a tree of tests that tells the classes apart
+
+rows: a list of {feature: value}, one for each time that the size was seen.  A text with {i} in it is evaluated by C; its
+grammar is that of Python's integers: + - * // % min max, and list[i].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+
+import math
+import re
+import time
+
+import numpy as np
+
+Rows = Sequence[Dict[str, Any]]
+SMALL = (1, 2, 3, 4, 8)
+LIMITS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)  # that code compares sizes with
+
+
+@dataclass(frozen=True)
+class Expr:
+    text: str
+    cost: float
+    level: int = 0
+    """0: a name or number; 1: a product; 2: a sum"""
+
+
+def _paren(e: Expr, level: int) -> str:
+    return e.text if e.level <= level else f"({e.text})"
+
+
+def _combine(a: Expr, op: str, b: Expr) -> Expr:
+    cost = a.cost + b.cost + {"+": 1, "-": 1.2, "*": 1, "//": 1.5, "%": 3, "max": 3, "min": 3, "up": 2.5}[op]
+    if op in ("+", "-"):
+        return Expr(f"{_paren(a, 2)} {op} {_paren(b, 1 if op == '-' else 2)}", cost, 2)
+    if op == "*":
+        return Expr(f"{_paren(a, 1)} * {_paren(b, 0 if '//' in b.text or '%' in b.text else 1)}", cost, 1)
+    if op in ("//", "%"):
+        return Expr(f"{_paren(a, 1)} {op} {_paren(b, 0)}", cost, 1)
+    if op == "up":  # rounded up
+        return Expr(f"ceil({a.text}, {b.text})", cost, 0)
+    return Expr(f"{op}({a.text}, {b.text})", cost, 0)
+
+
+def _apply(op: str, a: np.ndarray, b: np.ndarray) -> Optional[np.ndarray]:
+    if op == "+":
+        return a + b
+    if op == "-":
+        return a - b
+    if op == "*":
+        return a * b
+    if op == "max":
+        return np.maximum(a, b)
+    if op == "min":
+        return np.minimum(a, b)
+    if (b <= 0).any():
+        return None
+    if op == "//":
+        return a // b
+    if op == "%":
+        return a % b
+    return -(-a // b)
+
+
+def terminals(rows: Rows, candidates: Set[str]) -> Dict[str, np.ndarray]:
+    out: Dict[str, np.ndarray] = {}
+    for name in sorted(candidates):
+        column = [row.get(name) for row in rows]
+        if all(isinstance(x, (int, bool)) for x in column) and max(abs(int(x)) for x in column) < 2 ** 40:
+            out[name] = np.array([int(x) for x in column], dtype=np.int64)
+        elif all(isinstance(x, list) and x for x in column):
+            for index in ("i0", "i1", "j0", "j1", "-1"):
+                got = []
+                for row, x in zip(rows, column):
+                    k = -1 if index == "-1" else row.get(index)
+                    if k is None or not -len(x) <= k < len(x) or not isinstance(x[k], int):
+                        break
+                    got.append(int(x[k]))
+                if len(got) == len(column):
+                    out[f"{name}[{index}]"] = np.array(got, dtype=np.int64)
+    return out
+
+
+def fractions(rows: Rows, candidates: Set[str], names: Dict[str, np.ndarray]) -> Iterator[Tuple[Expr, np.ndarray]]:
+    """Products of a size and a fraction, and powers of two."""
+    for f in sorted(candidates):
+        column = [row.get(f) for row in rows]
+        if all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in column) and \
+                any(isinstance(x, float) for x in column):
+            for name, v in names.items():
+                yield Expr(f"int({name} * {f})", 2.5), np.array([int(int(a) * b) for a, b in zip(v, column)], dtype=np.int64)
+    for name, v in names.items():
+        if (v > 0).all():
+            yield Expr(f"floor2({name})", 3), np.array([1 << (int(a).bit_length() - 1) for a in v], dtype=np.int64)
+
+
+LONGEST = 4.0  # seconds that a search may take
+
+
+def fit(rows: Rows, values: Sequence[int], candidates: Set[str]) -> Optional[str]:
+    """An expression is searched with a few rows; those that it gets wrong are added."""
+    first: Dict[int, int] = {}
+    for i, v in enumerate(values):
+        first.setdefault(v, i)
+    some = dict.fromkeys([*list(first.values())[:FEW], *range(0, len(rows), max(1, len(rows) // FEW))])
+    for _ in range(5):
+        text = search([rows[i] for i in some], [values[i] for i in some], candidates)
+        if text is None:
+            return None
+        wrong = [i for i, row in enumerate(rows) if not is_right(text, row, values[i])]
+        if not wrong:
+            return text
+        some.update(dict.fromkeys(wrong[:: max(1, len(wrong) // FEW)]))
+    return None
+
+
+FEW = 24
+
+
+def is_right(text: str, row: Dict[str, Any], value: int) -> bool:
+    try:
+        return bool(value_of(text, row) == value)
+    except Exception:
+        return False
+
+
+def search(rows: Rows, values: Sequence[int], candidates: Set[str]) -> Optional[str]:
+    end = time.time() + LONGEST
+    target = np.array(values, dtype=np.int64)
+    if (target == target[0]).all():
+        return str(int(target[0]))
+    level: Dict[bytes, Tuple[Expr, np.ndarray]] = {}
+
+    def add(pool: Dict[bytes, Any], e: Expr, v: Optional[np.ndarray], above: Sequence[Dict[bytes, Any]] = ()) -> None:
+        if v is None or (np.abs(v) > 2 ** 44).any():
+            return
+        key = v.tobytes()
+        if any(key in p for p in above):
+            return
+        old = pool.get(key)
+        if old is None or e.cost < old[0].cost:
+            pool[key] = (e, v)
+
+    names = terminals(rows, candidates)
+    for name, v in names.items():
+        add(level, Expr(name, 1 + 0.01 * len(name)), v)
+    for e, v in fractions(rows, candidates, names):
+        add(level, e, v)
+    constants: Dict[bytes, Any] = {}
+    for c in SMALL:
+        add(constants, Expr(str(c), 1.1 + c / 10), np.full(len(target), c, dtype=np.int64))
+    want = target.tobytes()
+    if want in level:
+        return level[want][0].text
+    one = {**level, **constants}
+
+    def grow(left: Dict[bytes, Any], right: Dict[bytes, Any], above: Sequence[Dict[bytes, Any]]) -> Dict[bytes, Any]:
+        pool: Dict[bytes, Any] = {}
+        for e, v in left.values():
+            if time.time() > end:
+                break
+            for f, w in right.values():
+                for op in ("+", "-", "*", "//", "up", "max", "min", "%"):
+                    add(pool, _combine(e, op, f), _apply(op, v, w), above)
+                for op in ("-", "//"):
+                    add(pool, _combine(f, op, e), _apply(op, w, v), above)
+        return pool
+
+    two = grow(level, one, [one])
+    if want in two:
+        return two[want][0].text
+    best: List[Expr] = []
+    both = {**one, **two}
+
+    def meet(pool: Dict[bytes, Any], other: Dict[bytes, Any]) -> None:
+        for e, v in pool.values():
+            if time.time() > end:
+                break
+            for op, rest in (("+", target - v), ("-", v - target)):
+                found = other.get(rest.tobytes())
+                if found:
+                    best.append(_combine(e, op, found[0]))
+            if (v != 0).all() and (target % np.where(v == 0, 1, v) == 0).all():
+                found = other.get((target // v).tobytes())
+                if found:
+                    best.append(_combine(e, "*", found[0]))
+            for c, cv in constants.values():
+                found = other.get((target + cv).tobytes())
+            for f, w in one.values():
+                for op in ("//", "up", "max", "min", "%"):
+                    got = _apply(op, v, w)
+                    if got is not None and got.tobytes() == want:
+                        best.append(_combine(e, op, f))
+
+    meet(both, both)
+    if not best and len(two) < 700:
+        three = grow(two, one, [one, two])
+        if want in three:
+            best.append(three[want][0])
+        else:
+            meet(three, {**both, **three})
+    return min(best, key=lambda e: (e.cost, e.text)).text if best else None
+
+
+def divide(a: int, b: int) -> int:
+    return a // b
+
+
+def value_of(text: str, row: Dict[str, Any]) -> Any:
+    """What the expression is in a row; for checks."""
+    code = _compiled.get(text)
+    if code is None:
+        code = _compiled[text] = compile(_python(text), text, "eval")
+    return eval(code, FUNCTIONS, _Row(row))
+
+
+FUNCTIONS = {"ceil": lambda a, b: -(-a // b), "max": max, "min": min, "len": len, "int": int,
+             "floor2": lambda a: 1 << (a.bit_length() - 1)}
+_compiled: Dict[str, Any] = {}
+
+
+class _Row(dict):  # type: ignore
+    """Features by the names that Python takes."""
+
+    def __init__(self, row: Dict[str, Any]) -> None:
+        self.row = row
+
+    def __missing__(self, name: str) -> Any:
+        if name in FUNCTIONS:
+            raise KeyError(name)
+        return self.row.get(name.replace("_P_", ".").replace("_D_", "$"))
+
+
+def _python(text: str) -> str:
+    """a.b and $x are names of features."""
+    return re.sub(r"\$", "_D_", re.sub(r"(?<=[A-Za-z_0-9])\.(?=[A-Za-z_])", "_P_", text))
+
+
+def decide(tree: "Tree", row: Dict[str, Any]) -> int:
+    while not isinstance(tree, int):
+        test, yes, no = tree
+        tree = yes if passes(test, row) else no
+    return tree
+
+
+def passes(test: str, row: Dict[str, Any]) -> bool:
+    """None is like 0 in a comparison."""
+    try:
+        return bool(value_of(test, row))
+    except TypeError:
+        return False
+
+
+# ---- choices -----------------------------------------------------------------------------------------
+
+
+def tests(rows: Rows, candidates: Set[str]) -> Iterator[Tuple[float, str, np.ndarray]]:
+    """(cost, text, which rows pass)"""
+    index = [k for k in ("i0", "i1", "j0", "j1") if all(k in row for row in rows)]
+    ints = {}
+    for name in sorted(candidates):
+        column = [row.get(name) for row in rows]
+        plain = [x for x in column if x is None or isinstance(x, (bool, str, int, float))]
+        if len(plain) == len(column) and all(isinstance(x, bool) or name[0] == "$" and x in (0, 1) for x in column):
+            yield 0.9, name, np.array([bool(x) for x in column])
+        elif len(plain) == len(column):
+            for x in sorted(set(map(repr, column))):
+                number = x.lstrip("-").isdigit()
+                if len(set(map(repr, column))) > 1 and not (number and abs(int(x)) > 8):
+                    yield 1 + (0.5 if isinstance(column[0], int) and not isinstance(column[0], bool) else 0), \
+                        f"{name} == {x}", np.array([repr(c) == x for c in column])
+            numbers = [0 if c is None else c for c in column]
+            if all(isinstance(c, (int, float)) for c in numbers):
+                yield 1.2, f"{name} > 0", np.array([c > 0 for c in numbers])
+            if all(isinstance(c, int) and not isinstance(c, bool) for c in column):
+                for c in LIMITS:
+                    mask = np.array([x > c for x in column])
+                    if mask.any() and not mask.all():
+                        yield 3.4, f"{name} > {c}", mask
+            if all(isinstance(c, int) for c in column):
+                ints[name] = np.array([int(c) for c in column])
+        if all(isinstance(x, list) for x in column):
+            yield 1.5, f"len({name}) > 0", np.array([len(x) > 0 for x in column])
+            for word in sorted({y for x in column for y in x if isinstance(y, str)}):
+                yield 1.6, f"{word!r} in {name}", np.array([word in x for x in column])
+            for k in index:
+                at = [x[row[k]] if row[k] < len(x) else None for x, row in zip(column, rows)]
+                for x in sorted({repr(a) for a in at}):
+                    yield 1, f"{name}[{k}] == {x}", np.array([repr(a) == x for a in at])
+                yield 1.5, f"{k} in {name}", np.array([row[k] in x for x, row in zip(column, rows)])
+    for k in index:
+        i = np.array([row[k] for row in rows])
+        for c in (0, 1, 2):
+            yield 1.1 + c / 10, f"{k} == {c}", i == c
+            if c:
+                yield 1.3 + c / 10, f"{k} < {c}", i < c
+        for name, v in ints.items():
+            if name in index:
+                continue
+            yield 1.4, f"{k} < {name}", i < v
+            for c in (1, 2):
+                yield 1.5 + c / 10, f"{k} == {name} - {c}", i == v - c
+            if (v > 0).all():
+                for c in (0, 1):
+                    for r in (0, 1):
+                        yield 1.6 + (c + r) / 10, f"({k} + {c}) % {name} == {r}", (i + c) % v == r
+        for m in range(2, 9) if len(i) and i.max() > 8 else ():
+            for r in range(m):
+                yield 2 + (m + r) / 10, f"{k} % {m} == {r}", i % m == r
+    names = sorted(ints)
+    for a in names:
+        for b in names:
+            if a[0] == "$" or b[0] == "$" or isinstance(rows[0].get(a), bool) or isinstance(rows[0].get(b), bool):
+                continue
+            if a != b and (ints[a] > ints[b]).any() and not (ints[a] > ints[b]).all():
+                yield 2.8, f"{a} > {b}", ints[a] > ints[b]
+            if a < b and (ints[a] == ints[b]).any() and not (ints[a] == ints[b]).all():
+                yield 2.9, f"{a} == {b}", ints[a] == ints[b]
+
+
+def limits(rows: Rows, sizes: Sequence[str]) -> Iterator[Tuple[float, str, np.ndarray]]:
+    for size in sizes:
+        try:
+            column = np.array([value_of(size, row) for row in rows])
+        except Exception:
+            continue
+        for c in LIMITS:
+            yield 3.5, f"{size} > {c}", column > c
+
+
+Tree = Any  # a class, or (test, tree if it passes, tree if not)
+
+
+class Chooser:
+    """Tells observations apart by tests of their rows."""
+
+    def __init__(self, rows: Rows, features: Set[str], sizes: Sequence[str] = ()) -> None:
+        """sizes: expressions that may be compared with limits, too."""
+        found = [*tests(rows, features), *limits(rows, sizes)]
+        self.tests = [(cost, text, mask, names(text)) for cost, text, mask in found if mask.any() and not mask.all()]
+
+    def choose(self, index: np.ndarray, labels: np.ndarray, candidates: Optional[Set[str]] = None) -> Optional[Tree]:
+        """labels: of the rows in `index`.  candidates: features that may be asked; None: all."""
+        some = [(cost, text, mask[index]) for cost, text, mask, used in self.tests
+                if candidates is None or used <= candidates]
+        return _grow(some, labels, 0)
+
+
+def _grow(some: List[Tuple[float, str, np.ndarray]], labels: np.ndarray, depth: int) -> Optional[Tree]:
+    if (labels == labels[0]).all():
+        return int(labels[0])
+    best = None
+    for cost, text, mask in some:
+        n = int(mask.sum())
+        if n == 0 or n == len(mask):
+            continue
+        score = _impurity(labels[mask]) * n + _impurity(labels[~mask]) * (len(mask) - n) + cost * 0.01
+        if best is None or score < best[0]:
+            best = (score, text, mask)
+    if best is None or depth > 24:
+        return None
+    _, text, at = best
+    yes = _grow([(c, t, m[at]) for c, t, m in some], labels[at], depth + 1)
+    no = _grow([(c, t, m[~at]) for c, t, m in some], labels[~at], depth + 1)
+    return None if yes is None or no is None else (text, yes, no)
+
+
+def choose(rows: Rows, classes: Sequence[int], candidates: Set[str]) -> Optional[Tree]:
+    return Chooser(rows, candidates).choose(np.arange(len(rows)), np.array(classes))
+
+
+def condition(tree: Tree) -> str:
+    """A tree whose classes are 0 and 1 as one test."""
+    if isinstance(tree, int):
+        return "True" if tree else "False"
+    test, yes, no = tree
+    if yes == 1 and no == 0:
+        return test
+    if yes == 0 and no == 1:
+        return f"not {_atom(test)}"
+    if no == 0:
+        return f"{_atom(test)} and {_conjunct(yes)}"
+    if yes == 0:
+        return f"not {_atom(test)} and {_conjunct(no)}"
+    if yes == 1:
+        return f"{_atom(test)} or {condition(no)}"
+    if no == 1:
+        return f"not {_atom(test)} or {condition(yes)}"
+    return f"{_atom(test)} and {_conjunct(yes)} or not {_atom(test)} and {_conjunct(no)}"
+
+
+def _atom(test: str) -> str:
+    return f"({test})" if test.startswith("not ") else test
+
+
+def _conjunct(tree: Tree) -> str:
+    text = condition(tree)
+    return f"({text})" if " or " in text else text
+
+
+def names(text: str) -> Set[str]:
+    """The features of an expression."""
+    text = re.sub(r"'[^']*'", "", text)
+    return set(re.findall(r"(?<![\w.])[A-Za-z_$][A-Za-z0-9_.$]*", text)) - WORDS
+
+
+WORDS = {"max", "min", "ceil", "floor2", "int", "len", "in", "True", "False", "None", "and", "or", "not", "if", "else"}
+
+
+def _impurity(labels: np.ndarray) -> float:
+    counts = np.bincount(labels)
+    counts = counts[counts > 0]
+    p = counts / counts.sum()
+    return float(-(p * np.log2(p)).sum())

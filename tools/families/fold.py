@@ -1,0 +1,552 @@
+"""fold.py -- a traced call as bodies: what each module does itself, with sizes taken out and layers folded into loops.
+
+    bodies = fold(call, lists)
+
+A module's body has a signature, which does not change with sizes, and holes, the sizes of this run.  Two runs of the
+same code have equal signatures at the same place; a place is named by the path of calls that leads there, in which a
+layer's number is a star.  What a body refers to is named relative to it:
+
+    in NAME     a tensor that the module was called with
+    cap K       the K-th that it found elsewhere (a cache, an attribute)
+    n I K       result K of its item I
+    leaf PATH   a parameter or buffer, relative to it; `top PATH`: of another module
+    c K         in a loop: variable K, as the last turn left it
+    in LABEL    in a loop: what the loop was given of the body around it; a label does not change with numbers
+    all I K, at I K HOLE    result K of all turns of the loop I, or of one turn
+
+lists: the paths, with stars, of lists of modules whose length differs between runs; only these become loops.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Optional, Set, Tuple
+
+import torch
+
+from trace import Call, Held, Op, Typed, Value
+
+FAR = 2 ** 63 - 1
+DIMS = {"dim", "dims", "dim0", "dim1", "start_dim", "end_dim"}  # numbers of dimensions: no sizes
+RATES = {"p", "dropout_p"}  # of dropout: whether it is 0 matters
+DROPPED = {"scale", "device", "pin_memory", "layout", "non_blocking", "generator"}
+
+
+@dataclass
+class Body:
+    """What one call at one place does; env: the numbers of the turns of the loops around it, from the outermost."""
+
+    place: str
+    env: Tuple[int, ...]
+    type: str
+    sign: Tuple[Any, ...] = ()
+    holes: List[Tuple[str, Any]] = field(default_factory=list)
+    """(kind, value): kind int, float, rate, bool, dtype"""
+    kind: int = -1
+    """The number of its signature, once it has one."""
+
+
+class Fold:
+    def __init__(self, lists: Set[str]) -> None:
+        self.lists = lists
+        self.bodies: List[Body] = []
+        self.defined: Dict[int, Set[int]] = {}
+        self.used: Dict[int, List[Value]] = {}
+
+    # ---- which values a call makes, and which it uses --------------------------------------------------
+
+    def survey(self, item: Any) -> Tuple[Set[int], List[Value]]:
+        made: Set[int] = set()
+        used: List[Value] = []
+        if isinstance(item, Op):
+            used = list(_values(item.args))
+            made = {v.id for v in _made_in_order(item)}
+        elif isinstance(item, Held):
+            pass
+        else:
+            used = [v for name, v in item.ins.items() if passed(name)]
+            for inner in item.items:
+                m, u = self.survey(inner)
+                used += [v for v in u if v.id not in made]
+                made |= m
+        self.defined[id(item)] = made
+        self.used[id(item)] = used
+        return made, used
+
+    # ---- a module --------------------------------------------------------------------------------------
+
+    def module(self, call: Call, place: str, env: Tuple[int, ...], wanted: Set[int]) -> Tuple[Body, List[Tuple[str, List[Value]]]]:
+        """wanted: values that are used after the call.  Also gives its results: those that it returns, then others that
+        are wanted."""
+        body = Body(place, env, call.type)
+        names: Dict[int, Any] = {}
+        ins = []
+        inside = self.defined[id(call)]
+        for name, value in call.ins.items():
+            if value.id not in names and value.leaf is None and passed(name):
+                names[value.id] = ("in", name)
+                ins.append((name, value))
+        caps: List[Value] = []
+        first = set()
+        for value in self.used[id(call)]:
+            if value.leaf is None and value.id not in names and value.id not in first and value.id not in inside:
+                first.add(value.id)
+                if self.known(value):
+                    names[value.id] = ("cap", len(caps))
+                    caps.append(value)
+        returned = {v.id for _, v in call.outs}
+        extra = [v for v in _made_in_order(call) if v.id in wanted and v.id not in returned]
+        outs = [v for _, v in call.outs] + extra
+        run = _Run(self, body, call.path, names, place, env)
+        run.items(call.items, wanted | {v.id for v in outs})
+        name_of = {v.id: name for name, v in call.outs}
+        groups: List[Tuple[str, List[Value]]] = []
+        results = []
+        left = list(outs)
+        for r in run.folded([run.ref(v) for v in outs]):
+            group = [v for v in left if r[0] == "all" and run.names.get(v.id, (None,))[:2] == ("turn", r[1])
+                     or r[0] != "all" and v is left[0]]
+            left = [v for v in left if v not in group]
+            first = group[0].id
+            if r[0] == "all":
+                label = star(name_of[first]) if first in name_of else run.label(r)
+            else:
+                label = name_of[first] if first in name_of else run.label(run.names.get(first, ("in", "leaf")))
+            groups.append((label, group))
+            results.append((label, r))
+        body.sign = (call.type, tuple(n for n, _ in ins), len(caps), tuple(run.signs), tuple(results))
+        self.bodies.append(body)
+        self.passed = ins, caps
+        return body, groups
+
+    def known(self, value: Value) -> bool:
+        return value.id in self.real
+
+    def fold(self, root: Call) -> List[Body]:
+        self.survey(root)
+        self.real = {v.id for v in root.ins.values()} | self.defined[id(root)]
+        self.module(root, "", (), set())
+        return self.bodies
+
+
+def passed(name: str) -> bool:
+    """Whether a tensor is an argument by itself, and not part of a cache, of which only what is used counts."""
+    return "cache" not in name and "past_key" not in name
+
+
+def _values(x: Any) -> Any:
+    if isinstance(x, Value):
+        yield x
+    elif isinstance(x, Typed):
+        yield x.source
+    elif isinstance(x, dict):
+        for y in x.values():
+            yield from _values(y)
+    elif isinstance(x, (list, tuple)):
+        for y in x:
+            yield from _values(y)
+
+
+def _made_in_order(item: Any) -> List[Value]:
+    if isinstance(item, Op):
+        return [v for v, new in zip(item.outs, item.new) if new]
+    if isinstance(item, Held):
+        return []
+    seen: Dict[int, Value] = {}
+    for inner in item.items:
+        for v in _made_in_order(inner):
+            seen.setdefault(v.id, v)
+    return list(seen.values())
+
+
+def star(path: str) -> str:
+    return re.sub(r"(?<![^.])\d+(?![^.])", "*", path)
+
+
+class _Run:
+    """Signs a sequence of items."""
+
+    def __init__(self, fold: Fold, body: Body, path: str, names: Dict[int, Any], place: str, env: Tuple[int, ...],
+                 outer: Optional["_Run"] = None):
+        self.fold, self.body, self.path, self.names = fold, body, path, names
+        self.place, self.env = place, env
+        self.signs: List[Any] = []
+        self.count: Dict[str, int] = {}
+        self.outer = outer
+        self.given: Dict[str, Any] = {}
+        """of a loop: label: what the body around it calls it"""
+
+    # ---- references and arguments ----------------------------------------------------------------------
+
+    def ref(self, value: Value) -> Any:
+        if value.id in self.names:
+            return self.named(value.id)
+        if value.leaf is not None:
+            inside = not self.path or value.leaf.startswith(self.path + ".")
+            path = value.leaf[len(self.path) + 1:] if inside and self.path else value.leaf
+            return ("leaf" if inside else "top", self.index(path))
+        raise ValueError(f"a tensor of {value.shape} from nowhere, used in '{self.path}'")
+
+    def named(self, value: int) -> Any:
+        r = self.names[value]
+        if r[0] != "up":
+            return r
+        label = self.outer.label(r[1])
+        self.given.setdefault(label, r[1])
+        return ("in", label)
+
+    def label(self, r: Any) -> str:
+        """A name that does not change if there is more or less around it."""
+        if r[0] in ("in", "cap", "c"):
+            return f"{r[0] if r[0] != 'in' else ''}{r[1]}"
+        if r[0] == "up":
+            return self.outer.label(r[1])
+        at, k = (r[1], r[2]) if r[0] == "n" else r[1]
+        what = [_word(sign) for sign in self.signs[:at + 1]]
+        nth = sum(w == what[at] for w in what[:at])
+        return what[at] + (f"#{nth}" if nth else "") + (f".{k}" if k != "0" else "") + \
+            ("*" if r[0] == "all" else f"[{r[2]}]" if r[0] == "turn" else "")
+
+    def index(self, path: str) -> str:
+        """Numbers of variable lists become holes."""
+        parts = path.split(".")
+        out = []
+        for i, part in enumerate(parts):
+            whole = ".".join(filter(None, [self.path, *parts[:i]])) if True else ""
+            if part.isdigit() and star(whole) in self.fold.lists:
+                self.hole("int", int(part))
+                part = "*"
+            out.append(part)
+        return ".".join(out)
+
+    def hole(self, kind: str, value: Any) -> None:
+        self.body.holes.append((kind, value))
+
+    def arg(self, x: Any, rate: bool = False) -> Any:
+        if isinstance(x, Value):
+            return self.one(self.ref(x))
+        if isinstance(x, (list, tuple)):
+            return ("list", *self.folded([self.ref(y) if isinstance(y, Value) else self.arg(y) for y in x]))
+        if isinstance(x, bool):
+            self.hole("bool", x)
+            return "?"
+        if x is None or isinstance(x, str):
+            return x
+        if isinstance(x, int):
+            if abs(x) >= FAR:
+                return "far"
+            self.hole("int", x)
+            return "#"
+        if isinstance(x, float):
+            self.hole("rate" if rate else "float", x)
+            return "p" if rate else "~"
+        if isinstance(x, Typed):
+            self.hole("dtype", x.dtype)
+            try:
+                return ("@", self.one(self.ref(x.source)))
+            except ValueError:
+                return "@"
+        if isinstance(x, torch.dtype):
+            self.hole("dtype", x)
+            return "@"
+        return str(x)
+
+    def folded(self, refs: List[Any]) -> List[Any]:
+        """What all turns of a loop kept becomes one."""
+        have: Dict[int, Set[int]] = {}
+        for r in refs:
+            if isinstance(r, tuple) and r and r[0] == "turn":
+                have.setdefault(r[1], set()).add(r[2])
+        out: List[Any] = []
+        for r in refs:
+            if not (isinstance(r, tuple) and r and r[0] == "turn"):
+                out.append(r)
+            elif len(have[r[1]]) == r[3]:
+                if ("all", r[1]) not in out:
+                    out.append(("all", r[1]))
+            else:
+                out.append(self.one(r))
+        return out
+
+    def one(self, r: Any) -> Any:
+        """One of the values that turns kept, by its number."""
+        if isinstance(r, tuple) and r and r[0] == "turn":
+            self.hole("int", r[2])
+            return ("at", r[1])
+        return r
+
+    # ---- items -----------------------------------------------------------------------------------------
+
+    def items(self, items: List[Any], wanted: Set[int]) -> None:
+        """wanted: values that are used after these items."""
+        after: List[Set[int]] = [set()] * len(items)
+        needed = set(wanted)
+        for i in range(len(items) - 1, -1, -1):
+            after[i] = set(needed)
+            needed |= {v.id for v in self.fold.used[id(items[i])]}
+            if isinstance(items[i], Held):
+                needed.add(items[i].value.id)
+        loops = self.loops(items)
+        i = 0
+        while i < len(items):
+            if i in loops:
+                cuts = loops[i]
+                self.loop([items[a:b] for a, b in zip(cuts, cuts[1:])], after[cuts[-1] - 1])
+                i = cuts[-1]
+                continue
+            self.item(items[i], after[i])
+            i += 1
+
+    def item(self, item: Any, after: Set[int]) -> None:
+        at = len(self.signs)
+        if isinstance(item, Op):
+            self.signs.append(("op", item.target, tuple((k, str(v) if k in DIMS and not isinstance(v, Value) else self.arg(v, k in RATES))
+                                                        for k, v in item.args.items() if k not in DROPPED), len(item.outs)))
+            for k, v in enumerate(item.outs):
+                self.names[v.id] = ("n", at, str(k))
+        elif isinstance(item, Held):
+            # by the first name that this body has for its memory
+            known = next((i for i in item.value.storage.ids if i in self.names), None)
+            r = self.names[known] if known is not None else ("turn",)
+            if r[0] != "turn" and (r[0] != "up" or r[1][0] != "turn"):
+                self.signs.append(("held", self.named(known)))
+        else:
+            self.call(item, after)
+
+    def call(self, call: Call, after: Set[int]) -> None:
+        rel = call.path[len(self.path) + 1:] if self.path and call.path.startswith(self.path + ".") else call.path
+        kind = "call" if not self.path or call.path.startswith(self.path + ".") or not call.path else "other"
+        rel = self.index(rel)
+        nth = self.count.get(rel, 0)
+        self.count[rel] = nth + 1
+        suffix = f"#{nth}" if nth else ""
+        place = f"{self.place}/{rel}{suffix}"
+        body, outs = self.fold.module(call, place, self.env, after)
+        ins, caps = self.fold.passed
+        at = len(self.signs)
+        self.signs.append((kind, rel, suffix, tuple((n, self.one(self.ref(v))) for n, v in ins),
+                           tuple(self.one(self.ref(v)) for v in caps)))
+        for (label, group), (_, r) in zip(outs, body.sign[4]):
+            for i, v in enumerate(group):
+                self.names[v.id] = ("n", at, label) if r[0] != "all" else ("turn", (at, label), i, len(group))
+
+    # ---- loops -----------------------------------------------------------------------------------------
+
+    def _list_of(self, item: Any) -> Optional[Tuple[str, int]]:
+        if not isinstance(item, Call):
+            return None
+        parts = item.path.split(".")
+        for i in range(len(parts) - 1, -1, -1):
+            whole = ".".join(parts[:i])
+            if parts[i].isdigit() and star(whole) in self.fold.lists and \
+                    (not self.path or whole == self.path or whole.startswith(self.path + ".")):
+                return whole + ":" + ".".join(parts[i + 1:]), int(parts[i])
+        return None
+
+    def loops(self, items: List[Any]) -> Dict[int, List[int]]:
+        """Where a loop begins: where each of its turns begins, and where the last ends."""
+        out: Dict[int, List[int]] = {}
+        at = [(i, self._list_of(item)) for i, item in enumerate(items)]
+        calls = [(i, key[0], key[1]) for i, key in at if key]
+        k = 0
+        while k < len(calls):
+            i, name, number = calls[k]
+            starts = [i]
+            j = k + 1
+            # turns begin with the call of the same list's next module
+            while j < len(calls):
+                if calls[j][1] == name and calls[j][2] == number + len(starts):
+                    starts.append(calls[j][0])
+                elif calls[j][1] == name:
+                    break
+                j += 1
+            if len(starts) < 2:
+                k += 1
+                continue
+            tokens = [[_token(x) for x in items[a:b]] for a, b in zip(starts, starts[1:])]
+            tail = tokens[-1][1:]
+            # items before the first call that are like those before the second belong to its turn
+            pre = 0
+            end = starts[-1] + 1
+            while pre < len(tail) and starts[0] - pre - 1 >= 0 and \
+                    _token(items[starts[0] - pre - 1]) == tail[len(tail) - 1 - pre] and \
+                    not any(_token(items[s - pre - 1]) != tail[len(tail) - 1 - pre] for s in starts[1:]):
+                pre += 1
+            post = tail[:len(tail) - pre]
+            n = 0
+            while n < len(post) and end + n < len(items) and _token(items[end + n]) == post[n]:
+                n += 1
+            n = n if n == len(post) else 0
+            inside = set().union(*(self.fold.defined[id(x)] for x in items[starts[0] - pre:end]))
+            # of two turns the first does not show what goes at the end of others
+            while len(starts) == 2 and end + n < len(items) and isinstance(items[end + n], Held) and \
+                    items[end + n].value.id in inside:
+                n += 1
+            cuts = [s - pre for s in starts] + [end + n]
+            out[cuts[0]] = cuts
+            k = next((m for m in range(k, len(calls)) if calls[m][0] >= cuts[-1]), len(calls))
+        return out
+
+    def loop(self, turns: List[List[Any]], after: Set[int]) -> None:
+        fold = self.fold
+        made = [set().union(*(fold.defined[id(x)] for x in t)) for t in turns]
+        held = [{x.value.id for x in t if isinstance(x, Held)} for t in turns]
+        used = [[v for x in t for v in fold.used[id(x)]] for t in turns]
+        n = len(turns)
+        owner: Dict[int, int] = {}
+        value_of: Dict[int, Value] = {}
+        for i, t in enumerate(turns):
+            for x in t:
+                for v in _made_in_order(x):
+                    owner[v.id] = i
+                    value_of[v.id] = v
+        # values that cross from one turn to the next, in the order of their first use there
+        lives: Dict[int, Set[int]] = {}
+        for i in range(n):
+            for v in used[i]:
+                if v.id in owner and owner[v.id] < i:
+                    lives.setdefault(v.id, set()).update(range(owner[v.id] + 1, i + 1))
+        crossing: List[List[int]] = [[] for _ in range(n + 1)]
+        for i in range(1, n):
+            order = {v.id: k for k, v in reversed(list(enumerate(used[i])))}
+            here = [v for v, at in lives.items() if i in at]
+            crossing[i] = sorted(here, key=lambda v: order.get(v, 10 ** 9 + v))
+        last_wanted = [v for v in after if v in owner]
+        width = max((len(c) for c in crossing), default=0)
+        # what each variable is before the first turn
+        init: List[Any] = [None] * width
+        first_use = [v for v in dict.fromkeys(v.id for v in used[0]) if v in self.names]
+        if n > 1:
+            init = self._initial(turns, crossing[1], owner, used)
+        at = len(self.signs)
+        place = f"{self.place}/loop{self.count.get('loop', 0)}"
+        self.count["loop"] = self.count.get("loop", 0) + 1
+        self.signs.append(None)
+        results: List[Tuple[Any, ...]] = []
+        per_turn: List[List[Value]] = []
+        for i, t in enumerate(turns):
+            body = Body(place, self.env + (i,), "loop")
+            names = {v: ("up", r) for v, r in self.names.items()}
+            for k, v in enumerate(crossing[i] if i else []):
+                names[v] = ("c", k)
+            if i == 0:
+                for k, r in enumerate(init):
+                    if r is not None:
+                        for v, name in self.names.items():
+                            if name == r:
+                                names[v] = ("c", k)
+            run = _Run(fold, body, self.path, names, place, self.env + (i,), self)
+            later = set(after).union(*(set(v.id for v in used[j]) for j in range(i + 1, n))) \
+                .union(*(held[j] for j in range(i + 1, n))) if i + 1 < n else set(after)
+            run.items(t, later)
+            following = crossing[i + 1] if i + 1 < n else None
+            nexts = tuple(run.named(v) for v in following) if following is not None else None
+            kept = [v for v in _made_list(t) if v.id in after]
+            per_turn.append(kept)
+            results.append((run, nexts, kept, body))
+        # after the last turn, variables are what a turn of the same kind would have left in them
+        signs = [tuple(r[0].signs) for r in results]
+        pattern = None
+        for j in range(n - 2, -1, -1):
+            if signs[j] == signs[n - 1]:
+                pattern = results[j][1]
+                break
+        if pattern is None and n > 1 and len(results[n - 2][1] or ()) == 1:
+            left = [v for v in last_wanted if owner[v] == n - 1]
+            pattern = (results[n - 1][0].named(left[0]),) if len(left) == 1 else None
+        if pattern is None and n > 1:
+            pattern = results[n - 2][1]
+        results[n - 1] = (results[n - 1][0], pattern or (), *results[n - 1][2:])
+        before = {results[n - 2][0].names[v.id] for v in per_turn[n - 2]}
+        last = results[n - 1][0].names
+        per_turn[n - 1] = [v for v in per_turn[n - 1] if last[v.id] not in (pattern or ()) or last[v.id] in before]
+        for (run, nexts, _, body), kept in zip(results, per_turn):
+            body.sign = ("loop", tuple(run.signs), nexts, tuple(run.named(v.id) for v in kept))
+            fold.bodies.append(body)
+        given: Dict[str, Any] = {}
+        for run, *_ in results:
+            given.update(run.given)
+        self.hole("int", n)
+        self.signs[at] = ("loop", place.rsplit("/", 1)[1], tuple(self.known_as(r) for r in init), len(pattern or ()),
+                          tuple((label, self.known_as(given[label])) for label in sorted(given)))
+        run = results[n - 1][0]
+        kept_all = [v for t in per_turn for v in t]
+        for i, v in enumerate(kept_all):
+            self.names[v.id] = ("turn", (at, "0"), i, len(kept_all))
+        for k, r in enumerate(pattern or ()):
+            for v, name in run.names.items():
+                if name == r and v in owner and owner[v] == n - 1:
+                    self.names[v] = ("n", at, str(k))
+
+    def known_as(self, r: Any) -> Any:
+        """A name of this body, where it is one of the body around it."""
+        if r is not None and r[0] == "up":
+            label = self.outer.label(r[1])
+            self.given.setdefault(label, r[1])
+            return ("in", label)
+        return self.one(r)
+
+    def _initial(self, turns: List[List[Any]], crossing: List[int], owner: Dict[int, int],
+                 used: List[List[Value]]) -> List[Any]:
+        """The k-th use of the second turn that is a variable is at the same place as one of the first turn."""
+        first = _uses(turns[0], self.path)
+        second = _uses(turns[1], self.path)
+        where: Dict[int, List[Any]] = {}
+        for key, v in second.items():
+            where.setdefault(v, []).append(key)
+        out = []
+        for v in crossing:
+            found = None
+            for key in where.get(v, []):
+                w = first.get(key)
+                if w is not None and w in self.names:
+                    found = self.names[w]
+                    break
+            out.append(found)
+        return out
+
+
+def _made_list(turn: List[Any]) -> List[Value]:
+    seen: Dict[int, Value] = {}
+    for x in turn:
+        for v in _made_in_order(x):
+            seen.setdefault(v.id, v)
+    return list(seen.values())
+
+
+def _word(sign: Any) -> str:
+    """What an item is, without its arguments."""
+    if sign is None or sign[0] == "loop":
+        return "loop"
+    return sign[1].replace("aten.", "").split(".")[0] if sign[0] == "op" else sign[1].rsplit(".", 1)[-1] if sign[0] != "held" else "held"
+
+
+def _token(item: Any) -> Any:
+    if isinstance(item, Op):
+        return ("op", item.target, tuple(k for k in item.args))
+    if isinstance(item, Held):
+        return "held"
+    return ("call", star(item.path))
+
+
+def _uses(turn: List[Any], path: str) -> Dict[Any, int]:
+    """Values by where they are used: how each item there is called, which argument."""
+    out: Dict[Any, int] = {}
+
+    def walk(items: List[Any], at: Tuple[Any, ...]) -> None:
+        count: Dict[Any, int] = {}
+        for item in items:
+            token = _token(item)
+            count[token] = count.get(token, 0) + 1
+            here = at + ((token, count[token]),)
+            if isinstance(item, Call):
+                for name, v in item.ins.items():
+                    out.setdefault(here + (name,), v.id)
+                walk(item.items, here)
+            elif isinstance(item, Op):
+                for k, v in enumerate(_values(item.args)):
+                    out.setdefault(here + (k,), v.id)
+
+    walk(turn, ())
+    return out

@@ -1,0 +1,457 @@
+"""learn.py -- from a study to a family: at each place which body it has when, and each size as an expression.
+
+    python learn.py [-v] OUT TASK KIND...      writes OUT/CLASS.fam for each model type
+
+FAMILY_NODES: the program of tests/families, with which each text is compared with transformers, too.
+
+What was learnt is tried on configurations that nobody chose: those that it gets wrong are learnt, too, until a round of
+them is right.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass, field
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+
+import numpy as np
+
+from expr import Chooser, choose, condition, decide, fit, passes, value_of
+from fold import Body
+from merge import Hole, Item, Merged, Statement, actual
+from probe import Run, Study
+
+Seen = List[Tuple[Run, Body]]
+DETAIL = "-v" in sys.argv
+ROUND = 24  # configurations that must all be right
+ENOUGH = 8  # that are wrong, before what they show is learnt
+
+
+@dataclass
+class Place:
+    name: str
+    merged: Merged
+    when: Dict[Statement, str] = field(default_factory=dict)
+    """A test; "True": always"""
+    holes: Dict[Statement, List[str]] = field(default_factory=dict)
+    """An expression each"""
+    def index(self, s: Statement) -> Dict[int, int]:
+        """Which number it has in the bodies that have it."""
+        return {kind: mine.index(s) for kind, mine in self.merged.of.items() if s in self.merged.sets[kind]}
+
+    def values(self, s: Statement, k: int, seen: Seen, index: Dict[int, int]) -> List[Any]:
+        """What its hole k was."""
+        at = {kind: self.merged.bodies[kind][i].start + k for kind, i in index.items()}
+        return [b.holes[at[b.kind]][1] for _, b in seen]
+
+    def right(self, row: Dict[str, Any], run: Run, body: Body, kind: Optional[int]) -> str:
+        """Empty if the body is what was learnt, or what is not."""
+        try:
+            items, ins = self.merged.read(body.sign) if kind not in self.merged.bodies else \
+                (self.merged.bodies[kind], self.merged.ins[kind])
+            mine = [s for s, when in self.when.items() if when == "True" or passes(when, row)]
+            for i, (item, s) in enumerate(zip(items, mine)):
+                if item.key() != s.item.key():
+                    return f"item {i} is {item.head}, not {s.item.head}"
+                if self.merged.resolved(s, set(mine[:i]), ins) != actual(item, mine, self.merged.shift):
+                    return f"item {i}, {item.head}, refers to others"
+                for k, text in enumerate(self.holes[s]):
+                    what, value = body.holes[item.start + k]
+                    if what == "rate" and ((value_of(text, row) or 0) == 0) != (value == 0) or \
+                            what == "bool" and passes(text, row) != value or what == "int" and value_of(text, row) != value or \
+                            what == "dtype" and (run.how["$dtype"] if text == "$dtype" else text) != str(value)[6:]:
+                        return f"item {i}, {item.head}: {value}, not {text}"
+            return "" if len(mine) == len(items) else f"{len(items)} items, not {len(mine)}"
+        except (IndexError, KeyError, TypeError, NameError, SyntaxError) as why:
+            return f"{type(why).__name__} {why}"
+
+
+def row_of(run: Run, body: Body) -> Dict[str, Any]:
+    letter = "j" if body.place.startswith("=") else "i"
+    return {**run.row, **{f"{letter}{k}": v for k, v in enumerate(body.env)}}
+
+
+def candidates(obs: Sequence[Tuple[Run, Body, Any]], base: Run) -> Set[str]:
+    """Features that a change of the outcome came with: of runs in which one thing was moved."""
+    at_base = {body.env: outcome for run, body, outcome in obs if run is base}
+    out: Set[str] = set()
+    for run, body, outcome in obs:
+        one = len(run.moved) + sum(run.how[k] != base.how[k] for k in base.how) == 1
+        if one and run is not base and (body.env not in at_base or at_base[body.env] != outcome):
+            out |= {k for k in run.row if run.row.get(k) != base.row.get(k)}
+    seen: Dict[int, Set[Any]] = {}
+    for run, body, outcome in obs:
+        seen.setdefault(id(run), set()).add(repr(outcome))
+    if any(len(s) > 1 for s in seen.values()):
+        letter = "j" if obs[0][1].place.startswith("=") else "i"
+        out |= {f"{letter}{k}" for k in range(max(len(b.env) for _, b, _ in obs))}
+    return out
+
+
+class Family:
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self.base = study.runs[0]
+        self.seen: Dict[str, Seen] = {}
+        self.places: Dict[str, Place] = {}
+        self.defaults: Dict[str, str] = {}
+        self.problems: Dict[str, str] = {}
+        self.checked = 0
+        self.ids: Dict[Any, int] = {}
+        """of signatures"""
+        self.asked: Set[str] = set()
+        """features that what runs was seen to depend on"""
+        self.known: Dict[str, int] = {}
+        """expressions that were found, and how often"""
+
+    # ---- learning --------------------------------------------------------------------------------------
+
+    def add(self, run: Run) -> None:
+        for body in run.all():
+            body.kind = self.ids.setdefault(body.sign, len(self.ids))
+            self.seen.setdefault(body.place, []).append((run, body))
+
+    def learn(self, places: Sequence[str]) -> None:
+        for name in places:
+            for problem in [p for p in self.problems if p.split(":")[0] == name]:
+                del self.problems[problem]
+            self.places[name] = self.place(name, self.seen[name])
+
+    def problem(self, name: str, what: str) -> None:
+        self.problems[f"{name}: {what}"] = name
+
+    def place(self, name: str, seen: Seen) -> Place:
+        count: Dict[Any, int] = {}
+        signs: Dict[int, Any] = {}
+        for _, body in seen:
+            count[body.kind] = count.get(body.kind, 0) + 1
+            signs[body.kind] = body.sign
+        place = Place(name, Merged([(k, signs[k]) for k in sorted(count, key=lambda k: -count[k])], name.startswith("="),
+                                   equal_features(seen)))
+        kinds = np.array([b.kind for _, b in seen])
+        rows = [row_of(r, b) for r, b in seen]
+        features = set().union(*(set(r) for r in rows)) if len(count) > 1 else set()
+        derived = [e for e in sorted(self.known, key=lambda e: -self.known[e]) if "//" in e][:8]
+        chooser = Chooser(rows, features, derived) if len(count) > 1 else None
+        known: Dict[bytes, str] = {}
+        for s in place.merged.statements:
+            index = place.index(s)
+            ran = np.isin(kinds, list(index))
+            key = ran.tobytes()
+            if key not in known:
+                known[key] = "True" if ran.all() else self.when(name, seen, chooser, ran)
+            place.when[s] = known[key]
+            mine = [(r, b) for (r, b), here in zip(seen, ran) if here]
+            place.holes[s] = [self.hole(name, mine, place.values(s, k, mine, index), kind)
+                              for k, kind in enumerate(_kinds(s.item))]
+        return place
+
+    def when(self, name: str, seen: Seen, chooser: Any, ran: np.ndarray) -> str:
+        """The test that a statement runs on."""
+        obs = [(r, b, bool(x)) for (r, b), x in zip(seen, ran)]
+        cand = candidates(obs, self.base)
+        every = np.arange(len(obs))
+        tree = None
+        for some in (cand, cand | self.asked | {f for f in self.base.row if f[0] == "$"} | {"B", "S", "i0", "i1", "j0"}, None):
+            tree = chooser.choose(every, ran.astype(int), some)
+            if tree is not None:
+                self.asked |= cand
+                break
+        if tree is None:
+            self.problem(name, f"{int(ran.sum())} of {len(ran)} observations cannot be told apart by {sorted(cand)}")
+            return "False"
+        return condition(tree)
+
+    def hole(self, name: str, seen: Seen, values: List[Any], kind: str) -> str:
+        if kind in ("dtype", "source"):
+            return self.dtype(name, seen, values)
+        if kind in ("float", "rate"):
+            return self.real(name, kind, seen, values)
+        if len(set(values)) == 1:
+            return str(values[0])
+        if kind == "bool":
+            chooser = Chooser([row_of(r, b) for r, b in seen], set().union(*(set(row_of(r, b)) for r, b in seen)))
+            return self.when(name, seen, chooser, np.array(values))
+        obs = [(r, b, v) for (r, b), v in zip(seen, values)]
+        cand = candidates(obs, self.base)
+        every = set(self.base.row) | {f for f in row_of(*seen[0]) if f[0] in "ij" and f[1:].isdigit()}
+        rows, wanted = [row_of(r, b) for r, b, _ in obs], values
+        known = sorted(self.known, key=lambda e: -self.known[e])
+        text = next((e for e in known if matches(e, rows, wanted)), None) or (fit(rows, wanted, cand) if cand else None) or \
+            fit(rows, wanted, cand | set(self.study.sizes) | {"B", "S"}) or fit(rows, wanted, every) or cases(rows, wanted, cand)
+        if text is None:
+            self.problem(name, f"{sorted(set(wanted))[:8]} from {sorted(cand)[:12]}")
+            return "?"
+        self.known[text] = self.known.get(text, 0) + 1
+        return text
+
+    def dtype(self, name: str, seen: Seen, values: List[Any]) -> str:
+        words = {(r.how["$dtype"], str(v).replace("torch.", "")) for (r, _), v in zip(seen, values)}
+        if len({v for _, v in words}) == 1 and (len({d for d, _ in words}) > 1 or next(iter(words))[0] != next(iter(words))[1]):
+            return next(iter(words))[1]
+        if all(v == d for d, v in words):
+            return "$dtype"
+        self.problem(name, f"dtype {sorted(words)}")
+        return "?"
+
+    def real(self, name: str, kind: str, seen: Seen, values: List[float]) -> str:
+        """Whether a rate of dropout is 0 changes memory; nothing else about a fraction does."""
+        if len(set(map(repr, values))) == 1:
+            return repr(values[0])
+        for key, x in self.base.row.items():
+            if isinstance(x, float) and all(r.row.get(key) == v for (r, _), v in zip(seen, values)):
+                return key
+            if isinstance(x, float) and all((r.row.get(key) or 0.0) * r.how["$train"] == v
+                                            for (r, _), v in zip(seen, values)):
+                return f"{key} * $train"
+        if kind == "rate":
+            self.problem(name, f"rate {sorted(set(values))[:5]}")
+        return "any"
+
+    # ---- trying ----------------------------------------------------------------------------------------
+
+    def wrong(self, run: Run) -> List[str]:
+        """The places that are not as learnt."""
+        out = []
+        for body in run.all():
+            place = self.places.get(body.place)
+            why = place.right(row_of(run, body), run, body, self.ids.get(body.sign)) if place else "new"
+            if why:
+                out.append(body.place)
+                if DETAIL:
+                    print("     ", body.place, body.env, why)
+        return list(dict.fromkeys(out))
+
+    def proved(self, program: str, text: str, seed: int) -> Tuple[List[Dict[str, Any]], List[Tuple[str, Run]]]:
+        """What C makes of a text, if its program is there."""
+        from prove import prove
+        if not program or self.problems:
+            return [], []
+        with tempfile.NamedTemporaryFile("w", suffix=".fam") as f:
+            f.write(text)
+            f.flush()
+            return prove(program, f.name, self.study, 16, seed)
+
+    def settle(self, seconds: float, also: Sequence[Run] = ()) -> None:
+        """Learns from what is wrong, until nothing is."""
+        end = time.time() + seconds
+        rng = random.Random(f"{self.study.kind} {len(also)}")
+        self.study.runs += also
+        self.problems = {p: name for p, name in self.problems.items() if name}
+        for run in also or self.study.runs:
+            self.add(run)
+        self.learn(list(self.seen) if not also else list(dict.fromkeys(p for run in also for p in self.wrong(run))))
+        while time.time() < end:
+            changed: Set[str] = set()
+            tried = 0
+            missed = 0
+            for _ in range(ROUND * 3):
+                if tried == ROUND or missed == ENOUGH or time.time() > end:
+                    break
+                run = self.study.random(rng)
+                if run is None:
+                    continue
+                tried += 1
+                wrong = self.wrong(run)
+                if wrong:
+                    missed += 1
+                    changed.update(wrong)
+                    if DETAIL:
+                        print("   wrong:", wrong[:4], len(wrong), run.moved, {k: v for k, v in run.how.items() if v != self.base.how[k]})
+                    self.study.runs.append(run)
+                    self.add(run)
+            if not changed and tried == ROUND:
+                self.checked = tried
+                return
+            self.learn(list(changed))
+        self.problem("", "no round was right in the time allowed")
+
+    # ---- defaults --------------------------------------------------------------------------------------
+
+    def learn_defaults(self) -> None:
+        """What a key is if the file does not say."""
+        plain = self.study.plain
+        samples = list(self.study.samples(160))
+        for key in plain:
+            obs = [(flat, flat.get(key)) for moved, flat in samples if key not in moved and key in flat]
+            self.defaults[key] = self.default(key, plain[key], [f for f, _ in obs], [v for _, v in obs])
+
+    def default(self, key: str, plain: Any, rows: List[Dict[str, Any]], values: List[Any]) -> str:
+        if len({repr(v) for v in [plain, *values]}) == 1:
+            return repr(plain)
+        rows, values = [self.study.plain, *rows], [plain, *values]
+        cand = {k for k in self.study.plain if k != key and len({repr(r.get(k)) for r in rows}) > 1}
+        near = {k for k in cand if any(one_apart(r, self.study.plain, k) and v != plain for r, v in zip(rows, values))}
+        for some in (near, cand):
+            text = self.default_from(some, rows, values) if some else None
+            if text is not None:
+                return text
+        self.problem("", f"default of {key}: {values[:4]} from {sorted(near)}")
+        return "?"
+
+    def default_from(self, cand: Set[str], rows: Any, values: List[Any]) -> Optional[str]:
+        if all(isinstance(v, list) for v in values) and any(values):
+            at = [({**r, "i0": i}, x) for r, v in zip(rows, values) for i, x in enumerate(v)]
+            length = fit(rows, [len(v) for v in values], cand)
+            words = sorted({repr(x) for _, x in at})
+            tree = choose([r for r, _ in at], [words.index(repr(x)) for _, x in at], cand | {"i0"})
+            return None if length is None or tree is None else f"[{length}] {ternary(tree, words)}"
+        if all(isinstance(v, int) and not isinstance(v, bool) for v in values):
+            return fit(rows, values, cand)
+        words = sorted({repr(v) for v in values})
+        if len(words) >= 6:
+            parts = [(r, v) for r, v in zip(rows, values) if v is not None]
+            if all(isinstance(v, int) for _, v in parts) and len(parts) < len(values):
+                number = fit([r for r, _ in parts], [v for _, v in parts], cand)
+                tree = choose(rows, [int(v is None) for v in values], cand)
+                return ternary(tree, [number, "None"]) if number and tree is not None else None
+            return None
+        tree = choose(rows, [words.index(repr(v)) for v in values], cand)
+        return ternary(tree, words) if tree is not None else None
+
+
+def equal_features(seen: Seen) -> Dict[int, List[Set[str]]]:
+    """Of each kind of body, by hole: the features that were as large as it whenever it was seen."""
+    out: Dict[int, List[Set[str]]] = {}
+    for run, body in seen:
+        by: Dict[int, Set[str]] = {}
+        for name, x in row_of(run, body).items():
+            if isinstance(x, int) and not isinstance(x, bool):
+                by.setdefault(x, set()).add(name)
+        now = [by.get(v, set()) if what == "int" else set() for what, v in body.holes]
+        out[body.kind] = [a & b for a, b in zip(out[body.kind], now)] if body.kind in out else now
+    return out
+
+
+def _kinds(item: Item) -> List[str]:
+    return [p.kind for _, p in item.pieces() if isinstance(p, Hole)]
+
+
+def cases(rows: Any, values: List[int], cand: Set[str]) -> Optional[str]:
+    """Two expressions and a test."""
+    names = sorted(cand)
+    for test, mask in _splits(rows, cand):
+        yes = [(r, v) for r, v, m in zip(rows, values, mask) if m]
+        no = [(r, v) for r, v, m in zip(rows, values, mask) if not m]
+        a = fit([r for r, _ in yes], [v for _, v in yes], cand)
+        b = fit([r for r, _ in no], [v for _, v in no], cand) if a is not None else None
+        if a is not None and b is not None and len(names) and len(a) + len(b) < 90:
+            return f"{a} if {test} else {b}"
+    return None
+
+
+def _splits(rows: Any, cand: Set[str]) -> Iterator[Tuple[str, List[bool]]]:
+    for name in sorted(cand):
+        column = [row.get(name) for row in rows]
+        kinds = sorted(set(map(repr, column)))
+        if all(c is None or isinstance(c, (bool, str)) for c in column) and 2 <= len(kinds) <= 4 or \
+                any(c is None for c in column):
+            for x in kinds if len(kinds) <= 4 else ["None"]:
+                mask = [repr(c) == x for c in column]
+                if any(mask) and not all(mask):
+                    yield f"{name} == {x}", mask
+
+
+def one_apart(row: Dict[str, Any], plain: Dict[str, Any], key: str) -> bool:
+    return repr(row.get(key)) != repr(plain.get(key))
+
+
+def ternary(tree: Any, words: List[str]) -> str:
+    if isinstance(tree, int):
+        return words[tree]
+    test, yes, no = tree
+    a, b = ternary(yes, words), ternary(no, words)
+    return f"{a if isinstance(yes, int) else f'({a})'} if {test} else {b if isinstance(no, int) else f'({b})'}"
+
+
+def matches(text: str, rows: Any, values: Any) -> bool:
+    try:
+        return all(value_of(text, row) == v for row, v in zip(rows, values))
+    except Exception:
+        return False
+
+
+def explain(obs: Any, signs: Any, base: Run) -> None:
+    first = list(signs)[0]
+    for sign, number in list(signs.items())[:12]:
+        runs = [(r, b) for r, b, c in obs if c == number]
+        print("   kind", number, len(runs), "runs, e.g.",
+              [(r.moved, {k: v for k, v in r.how.items() if v != base.how[k]}, b.env) for r, b in runs[:3]])
+        print("      ", where(first, sign))
+
+
+def where(a: Any, b: Any, path: str = "") -> str:
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        for i, (x, y) in enumerate(zip(a, b)):
+            if x != y:
+                return where(x, y, f"{path}.{i}")
+        return f"{path}: {len(a)} and {len(b)} items: {str((a + b)[min(len(a), len(b)):][:1])[:200]}"
+    return f"{path}: {str(a)[:150]} | {str(b)[:150]}"
+
+
+def main(out: str, task_name: str, kinds: List[str]) -> None:
+    import torch
+    import transformers
+
+    from emit import Emit
+    from tasks import TASKS, class_of
+    task = next(t for t in TASKS if t.name == task_name)
+    os.makedirs(out, exist_ok=True)
+    program = os.environ.get("FAMILY_NODES", "")
+    seconds = float(os.environ.get("FAMILIES_SECONDS", "600"))
+    for kind in kinds:
+        t = time.time()
+        if class_of(task, kind) is None:
+            print(f"{kind}: no class for {task_name}", flush=True)
+            continue
+        try:
+            study = Study(kind, task)
+            study.run()
+            studied = time.time() - t
+            family = Family(study)
+            family.settle(seconds)
+            family.learn_defaults()
+            study.version = f"transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}"
+            text = Emit(family).text()
+            for again in range(4):
+                proof, wrong = family.proved(program, text, again)
+                if not wrong or again == 3:
+                    break
+                family.settle(seconds=seconds / 3, also=[run for _, run in wrong])
+                text = Emit(family).text()
+        except Exception as why:
+            print(f"{kind}: FAILED {type(why).__name__} {str(why)[:200]}", flush=True)
+            if DETAIL:
+                traceback.print_exc(limit=-6)
+            continue
+        problems = list(family.problems)
+        print(f"{kind}: {'PROBLEMS' if problems else 'ok'} {len(study.runs)} runs {studied:.0f} s, learnt in "
+              f"{time.time() - t - studied:.0f} s, {family.checked} checked, {len(family.places)} places, "
+              f"{sum(len(p.when) for p in family.places.values())} statements, text {len(text)}, gz {len(gzip.compress(text.encode()))}",
+              flush=True)
+        if DETAIL:
+            print("  base", study.base, "lists", study.lists, "free", *sorted(study.free), "refused", study.refused)
+        for p in problems[:12]:
+            print("  PROBLEM", p[:300], flush=True)
+        suffix = ".bad" if problems else ".fam"
+        with open(f"{out}/{study.cls.__name__}{suffix}", "w") as f:
+            f.write(text)
+        print(f"  in C: {len(proof)} equal, {len(wrong)} not", *(w[:300] for w, _ in wrong[:3]), sep="\n    ", flush=True)
+        with open(f"{out}/{study.cls.__name__}.json", "w") as f:
+            f.write(json.dumps({"made": study.version, "equal": len(proof), "not": len(wrong), "runs": proof[:2]}) + "\n")
+        if os.environ.get("FAMILIES_KEEP"):
+            import pickle
+            with open(f"{os.environ['FAMILIES_KEEP']}/{study.cls.__name__}.pkl", "wb") as kept:
+                pickle.dump(family, kept)
+
+
+if __name__ == "__main__":
+    words = [a for a in sys.argv[1:] if a != "-v"]
+    main(words[0], words[1], words[2:])

@@ -1,0 +1,477 @@
+"""probe.py -- a model type at many configurations, one key moved at a time, and each run folded into bodies.
+
+    study = Study("qwen3", task); study.run()
+    study.runs      Run: what was changed, the features, the bodies
+    study.free      keys that change nothing
+    study.refused   keys that could not be moved: only their default is known
+    study.random()  any configuration that the class takes
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import logging
+import random
+import re
+import time
+import warnings
+from dataclasses import dataclass, field
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
+
+import torch
+
+warnings.simplefilter("ignore")
+logging.disable(logging.CRITICAL)
+from transformers import CONFIG_MAPPING, PreTrainedConfig  # noqa: E402
+from transformers.activations import ACT2FN  # noqa: E402
+
+from fold import Body, Fold, star  # noqa: E402
+from tasks import Task, class_of  # noqa: E402
+from trace import trace  # noqa: E402
+
+# Keys that every configuration has, and which have nothing to do with the model's memory.
+GENERIC = set(PreTrainedConfig().to_dict()) - {"tie_word_embeddings", "is_encoder_decoder"} | {
+    "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id", "initializer_range",
+    "use_cache", "architectures", "transformers_version", "dtype", "torch_dtype", "id2label", "label2id",
+    "keys_to_ignore_at_inference", "auto_map", "_name_or_path", "model_type"}
+ACTS = ["gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu", "silu", "relu2", "quick_gelu", "tanh"]
+# A rope type comes with parameters of its own.  Not among them: "dynamic" and "longrope", which depend on values.
+ROPES: List[Dict[str, Any]] = [
+    {"rope_type": "linear", "factor": 2.0},
+    {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 1024},
+    {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+     "original_max_position_embeddings": 1024}]
+LAYER_TYPES = ("full_attention", "sliding_attention")
+MOST = 200_000  # a size that no probe goes beyond
+
+
+@dataclass
+class Run:
+    moved: Dict[str, Any]
+    how: Dict[str, Any]
+    row: Dict[str, Any] = field(default_factory=dict)
+    bodies: List[Body] = field(default_factory=list)
+    static: List[Body] = field(default_factory=list)
+
+    def all(self) -> List[Body]:
+        return self.static + self.bodies
+
+
+def flatten(config: Any, prefix: str = "") -> Dict[str, Any]:
+    out: Dict[str, Any] = {}
+    for key, value in sorted(config.items() if isinstance(config, dict) else config.to_dict().items()):
+        if key in GENERIC:
+            continue
+        if isinstance(value, dict):
+            out.update(flatten(value, f"{prefix}{key}."))
+        elif isinstance(value, (int, float, str, bool, list, tuple)) or value is None:
+            out[prefix + key] = list(value) if isinstance(value, tuple) else value
+    return out
+
+
+class Study:
+    def __init__(self, kind: str, task: Task, layers: int = 4) -> None:
+        self.kind, self.task, self.layers = kind, task, layers
+        self.cls = class_of(task, kind)
+        self.config_class = CONFIG_MAPPING[kind]
+        self.base: Dict[str, Any] = {}
+        self.lists: Set[str] = set()
+        self.runs: List[Run] = []
+        self.free: Set[str] = set()
+        self.refused: Dict[str, str] = {}
+        self.sizes: Dict[str, List[Any]] = {}
+        self.switches: Dict[str, List[Tuple[Any, Dict[str, Any]]]] = {}
+        """key: values, each with what else had to be changed"""
+        self.words: Dict[str, Set[Any]] = {}
+        """key: values that the class takes"""
+
+    # ---- one run ---------------------------------------------------------------------------------------
+
+    def config(self, moved: Dict[str, Any]) -> Any:
+        flat: Dict[str, Any] = {}
+        for k, v in {**self.base, **moved}.items():
+            into = flat
+            for part in k.split(".")[:-1]:
+                into = into.setdefault(part, {})
+            into[k.split(".")[-1]] = v
+        return self.config_class(**copy.deepcopy(flat))
+
+    def model(self, moved: Dict[str, Any], how: Dict[str, Any]) -> Tuple[Any, Any]:
+        config = self.config(moved)
+        config._attn_implementation = how["$attention"]
+        old = torch.get_default_dtype()
+        dtype = getattr(torch, how["$dtype"])
+        torch.set_default_dtype(dtype)
+        try:
+            with torch.device("meta"):
+                model = self.cls._from_config(config) if hasattr(self.cls, "_from_config") else self.cls(config)
+            self.made = static(model, self.lists)  # a cast gives buffers other types, and a run may add some
+            model.to(dtype)
+        finally:
+            torch.set_default_dtype(old)
+        model.train(how["$train"])
+        return config, model
+
+    def inputs(self, row: Dict[str, Any], how: Dict[str, Any]) -> Dict[str, torch.Tensor]:
+        wanted = {**self.task.inputs, **(self.task.labels if how["$train"] else {})}
+        out = {}
+        for name, (shape, dtype) in wanted.items():
+            size = [row[s] for s in shape]
+            out[name] = torch.zeros(size, dtype=getattr(torch, how["$dtype"] if dtype == "$dtype" else dtype),
+                                    device="meta")
+        return out
+
+    def once(self, moved: Dict[str, Any], how: Dict[str, Any]) -> Run:
+        run = Run(moved, how)
+        config, model = self.model(moved, how)
+        run.row = {**flatten(config), **{k: (int(v) if isinstance(v, bool) else v) for k, v in how.items()}}
+        config.use_cache = how["$cache"]
+        run.static = self.made
+        run.bodies = Fold(self.lists).fold(trace(model, self.inputs(run.row, how)))
+        return run
+
+    def attempt(self, moved: Dict[str, Any], how: Dict[str, Any]) -> Optional[Run]:
+        try:
+            return self.once(moved, how)
+        except Exception as why:
+            self.why = f"{type(why).__name__}: {str(why).splitlines()[0][:100] if str(why) else ''}"
+            return None
+
+    def keep(self, moved: Dict[str, Any], how: Dict[str, Any]) -> Optional[Run]:
+        run = self.attempt(moved, how)
+        if run:
+            self.runs.append(run)
+        return run
+
+    def takes(self, moved: Dict[str, Any]) -> Optional[Dict[str, Any]]:
+        """The keys of a configuration, or None: the class refuses it."""
+        try:
+            return flatten(self.config(moved))
+        except Exception:
+            return None
+
+    # ---- the base --------------------------------------------------------------------------------------
+
+    def default_attention(self) -> str:
+        with torch.device("meta"):
+            config = self.config(self.base)
+            return self.cls._from_config(config).config._attn_implementation or "eager"
+
+    def default_how(self) -> Dict[str, Any]:
+        how = {"B": 2, "S": 64, "$train": True, "$cache": self.task.caches, "$attention": self.sdpa, "$dtype": "bfloat16"}
+        return how
+
+    def lengths(self, model: Any) -> Dict[str, int]:
+        return {star(p): len(m) for p, m in model.named_modules()
+                if isinstance(m, (torch.nn.ModuleList, torch.nn.Sequential))}
+
+    def shrink(self) -> None:
+        """Finds the keys that are numbers of layers; the base has few."""
+        self.sdpa = "eager"
+        how = self.default_how()
+        _, model = self.model({}, how)
+        lengths = self.lengths(model)
+        for key, value in self.plain.items():
+            if not isinstance(value, int) or isinstance(value, bool) or value < 2 or value not in lengths.values():
+                continue
+            for less in (self.layers, value // 2):
+                if not 1 <= less < value:
+                    continue
+                try:
+                    _, small = self.model({**self.base, key: less}, how)
+                except Exception:
+                    continue
+                after = self.lengths(small)
+                if any(after.get(p) != lengths[p] for p in lengths):
+                    self.base[key] = less
+                    lengths = after
+                    break
+        self.sdpa = self.default_attention()
+
+    def find_lists(self) -> None:
+        """Lists of modules whose length a key changes."""
+        how = self.default_how()
+        _, model = self.model({}, how)
+        base = self.lengths(model)
+        for key, value in flatten(self.config({})).items():
+            if isinstance(value, bool) or not isinstance(value, (int, list)):
+                continue
+            for other in list(self.moves(key, value))[:3]:
+                try:
+                    _, model = self.model({key: other}, how)
+                except Exception:
+                    continue
+                self.lists |= {p for p, n in self.lengths(model).items() if base.get(p, n) != n}
+                break
+
+    # ---- other values ----------------------------------------------------------------------------------
+
+    def moves(self, key: str, value: Any) -> Iterator[Any]:
+        kinds = annotation(self.config_class, key)
+        if isinstance(value, bool):
+            yield not value
+        elif isinstance(value, int):
+            small = [value + 1, value * 2, value + 2, max(1, value // 2), value * 3, value - 1 if value > 1 else 5]
+            big = [value * 2, value // 2, value + 16, value * 3, value + 1]
+            yield from dict.fromkeys(big if value >= 16 else small)
+            if value == 0:
+                yield from (4, 64)
+        elif isinstance(value, float):
+            yield from ([0.0, value * 2, value / 2] if value else [0.1])
+        elif isinstance(value, str):
+            yield from (a for a in ACTS if a != value) if value in ACT2FN else literals(self.config_class, key)
+        elif value is None:
+            yield from (True, False) if "bool" in kinds else ()
+            yield from (8, 16, 32, 64) if "int" in kinds else ()
+            yield from (0.5, 2.0) if "float" in kinds else ()
+        elif isinstance(value, list) and value and isinstance(value[0], str):
+            known = sorted(set(map(str, value)))
+            if len(known) > 1:
+                yield value[::-1]
+                yield value[1:] + value[:1]
+            yield from ([k] * len(value) for k in known)
+            for o in LAYER_TYPES if key.endswith("layer_types") else ():
+                if o not in known:
+                    yield [o if i % 2 else v for i, v in enumerate(value)]
+        elif isinstance(value, list) and value and isinstance(value[0], int):
+            yield [v + 1 for v in value]
+            yield [v * 2 for v in value]
+        elif value == []:
+            yield [1]
+            yield [0, 2]
+        if value is not None and "None" in kinds:
+            yield None
+
+    def move(self, key: str, under: Dict[str, Any], again: bool = False) -> None:
+        """One key at other values; `under` other changes."""
+        base = self.attempt(under, self.how) if under else self.first
+        if base is None:
+            return
+        value = base.row.get(key)
+        enum = not isinstance(value, int) or isinstance(value, bool)
+        seen = signature(base)
+        changed = None
+        self.why = "no value to try"
+        kept = 0
+        for other in list(self.moves(key, value))[:14]:
+            if time.time() > self.end:
+                break
+            run = self.attempt({**under, key: other}, self.how)
+            if run is None or repr(run.row.get(key, other)) != repr(other) and run.row.get(key) == value:
+                continue  # the class does not take it
+            if repr(run.row.get(key)) != repr(other):
+                continue  # or makes something else of it
+            self.words.setdefault(key, set()).add(repr(other))
+            differs = signature(run) != seen
+            if differs or changed is None:
+                self.runs.append(run)
+                kept += 1
+            if differs:
+                self.runs += [base] if under else []
+                changed = True
+                if enum or other is None:
+                    self.switches.setdefault(key, []).append((other, under))
+                else:
+                    self.sizes.setdefault(key, []).append(other)
+            elif changed is None:
+                changed = False
+            if kept >= (9 if enum else 2) and other is not None:
+                enum or self.last_none(key, value, under, seen)
+                break
+        if changed is not None:
+            self.refused.pop(key, None)
+        if changed:
+            self.free.discard(key)
+        elif changed is False:
+            self.free.add(key)
+        elif not again:
+            self.refused[key] = self.why
+
+    def last_none(self, key: str, value: Any, under: Dict[str, Any], seen: Any) -> None:
+        """A size may be left open, too."""
+        if value is None or "None" not in annotation(self.config_class, key):
+            return
+        run = self.attempt({**under, key: None}, self.how)
+        if run is None or run.row.get(key) is not None:
+            return
+        self.words.setdefault(key, set()).add("None")
+        if signature(run) != seen:
+            self.runs.append(run)
+            self.switches.setdefault(key, []).append((None, under))
+
+    def move_ropes(self) -> None:
+        """The types of rotary embeddings, each with its parameters."""
+        for key in [k for k in self.plain if k.endswith("rope_type")]:
+            prefix = key[:-len("rope_type")]
+            for rope in ROPES:
+                moved = {prefix + k: v for k, v in rope.items()}
+                run = self.attempt(moved, self.how)
+                if run is None or run.row.get(key) != rope["rope_type"]:
+                    continue
+                self.refused.pop(key, None)
+                self.runs.append(run)
+                self.words.setdefault(key, set()).add(repr(rope["rope_type"]))
+                self.extra |= {prefix + k for k in rope} - {key}
+                rest = {k: v for k, v in moved.items() if k != key}
+                self.switches.setdefault(key, []).append((rope["rope_type"], rest))
+
+    # ---- all -------------------------------------------------------------------------------------------
+
+    def run(self, seconds: float = 300) -> None:
+        gc.collect()
+        gc.freeze()
+        self.end = time.time() + seconds
+        self.extra: Set[str] = set()  # keys that some value of another key brings along
+        self.plain = flatten(self.config({}))
+        self.shrink()
+        self.find_lists()
+        self.how = how = self.default_how()
+        self.first = self.once({}, how)
+        self.runs.append(self.first)
+        for change in ({"B": 3}, {"S": 40}, {"S": 7}, {"$dtype": "float16"}):
+            self.keep({}, {**how, **change})
+        for key in flatten(self.config({})):
+            self.move(key, {})
+        self.move_ropes()
+        for key in [k for k in sorted(self.free) if isinstance(self.first.row[k], bool)]:
+            flip = {key: not self.first.row[key]}  # what changes nothing alone may change what others do
+            for other in sorted((self.free | set(self.refused)) - {key}):
+                self.move(other, flip, again=True)
+        self.vectors = [({}, {})] + [v for v in (self.scramble(seed) for seed in (1, 2, 3)) if v[0]]
+        for mode in self.modes():
+            for moved, change in self.vectors:
+                self.keep(moved, {**how, **mode, **change})
+            self.keep({}, {**how, **mode, "S": 1})
+            self.keep(self.vectors[-1][0], {**how, **mode, "S": 1, "B": 1})
+        for key, values in self.switches.items():
+            for value, under in values:
+                for moved, change in self.vectors[1:2]:
+                    for train in (True, False):
+                        self.keep({**moved, **under, key: value}, {**how, **change, "$train": train})
+
+    def modes(self) -> List[Dict[str, Any]]:
+        attentions = dict.fromkeys((self.sdpa, "eager"))
+        return [{"$attention": a, "$train": t, "$cache": c} for a in attentions for t in (True, False)
+                for c in ((True, False) if self.task.caches else (False,))]
+
+    def another(self, rng: random.Random, key: str, value: Any) -> Any:
+        """Another size for a key."""
+        if key in self.base:
+            return rng.choice([2, 3, 5, 6, 7, 8])
+        some = [value * 2, value * 3, value + value // 2, value * 5, value + 2, value + 1, value + 17, *self.sizes[key]]
+        return rng.choice([s for s in some if s <= MOST] or [value])
+
+    def scramble(self, seed: int, how: Optional[Dict[str, Any]] = None) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+        """All sizes moved at once, as far as the class takes it."""
+        rng = random.Random(seed)
+        change = how or [{"B": 3, "S": 40}, {"B": 5, "S": 96, "$dtype": "float16"}, {"B": 4, "S": 33}][seed - 1]
+        moved: Dict[str, Any] = {}
+        flat = flatten(self.config({}))
+        for key in sorted(self.sizes):
+            if not isinstance(flat.get(key), int):
+                continue
+            for _ in range(4):
+                some = self.another(rng, key, flat[key])
+                if self.attempt({**moved, key: some}, {**self.how, **change}):
+                    moved[key] = some
+                    break
+        return moved, change
+
+    def random(self, rng: random.Random) -> Optional[Run]:
+        """Sizes, switches, idle keys, a way of calling: anything that the class takes."""
+        how = {**self.how, **rng.choice(self.modes()), "B": rng.choice([1, 2, 3, 5]), "S": rng.choice([1, 5, 24, 33, 64, 100]),
+               "$dtype": rng.choice(["bfloat16", "float16"])}  # in fp32 x.to(fp32) is x itself: which of them is meant is not seen
+        moved, _ = rng.choice(self.vectors)
+        moved = dict(moved)
+        flat = flatten(self.config({}))
+        for key in rng.sample(sorted(self.sizes), min(len(self.sizes), rng.randint(0, 3))):
+            if isinstance(flat.get(key), int):
+                moved[key] = self.another(rng, key, flat[key])
+        for key in rng.sample(sorted(self.switches), min(len(self.switches), rng.randint(0, 4))):
+            value, under = rng.choice(self.switches[key])
+            moved.update(under)
+            moved[key] = value
+        for key in rng.sample(sorted(self.free), min(len(self.free), rng.randint(0, 2))):
+            moved[key] = rng.choice([*self.moves(key, flat.get(key)), flat.get(key)])
+        run = self.attempt(moved, how)
+        return run if run and all(repr(run.row.get(k)) == repr(v) for k, v in moved.items()) else None
+
+    def samples(self, count: int) -> Iterator[Tuple[Dict[str, Any], Dict[str, Any]]]:
+        """Configurations alone: what was set, and what they are then; with as many layers as models have."""
+        rng = random.Random(7)
+        keys = [k for k, v in self.plain.items() if isinstance(v, int) and not isinstance(v, bool)]
+        for k in range(count):
+            moved: Dict[str, Any] = {}
+            for key in (rng.sample(keys, min(len(keys), 1 if k < count // 2 else 4)) if keys else []):
+                value = self.plain[key]
+                moved[key] = rng.randint(1, 61) if key in self.base else \
+                    rng.choice([value * 2, value + 1, value * 3, max(1, value // 2), value + 5])
+            for key in rng.sample(sorted(self.switches), min(len(self.switches), rng.randint(0, 2))):
+                value, under = rng.choice(self.switches[key])
+                if not isinstance(value, list):
+                    moved.update({**under, key: value})
+            for key in rng.sample(sorted(self.free), min(len(self.free), rng.randint(0, 2))):
+                moved[key] = rng.choice([*self.moves(key, self.plain.get(key)), self.plain.get(key)])
+            for key in list(self.base):
+                moved.setdefault(key, self.plain[key])
+            flat = self.takes(moved)
+            if flat is not None and all(repr(flat.get(k)) == repr(v) for k, v in moved.items()):
+                yield {k: v for k, v in moved.items() if self.plain.get(k) != v}, flat
+
+
+def signature(run: Run) -> Any:
+    return [(b.place, b.env, b.sign, [h for h in b.holes if h[0] != "float"]) for b in run.all()]
+
+
+def annotation(cls: Any, key: str) -> str:
+    for c in cls.__mro__:
+        if key in getattr(c, "__annotations__", {}):
+            return str(c.__annotations__[key])
+    return "int float"
+
+
+def literals(cls: Any, key: str) -> List[str]:
+    return re.findall(r"'([^']+)'", annotation(cls, key)) if "Literal" in annotation(cls, key) else []
+
+
+# ---- what a module is made of --------------------------------------------------------------------------
+
+
+def static(model: torch.nn.Module, lists: Set[str]) -> List[Body]:
+    """A body for each module: its parameters and buffers, and its children, in the order in which they are registered."""
+    first: Dict[int, str] = {}
+    out: List[Body] = []
+
+    def visit(module: Any, path: str, place: str, env: Tuple[int, ...]) -> None:
+        body = Body("=" + place, env, type(module).__name__)
+        signs: List[Any] = []
+        for kind, items in (("param", module._parameters), ("buffer", module._buffers)):
+            for name, leaf in items.items():
+                if leaf is None:
+                    continue
+                full = f"{path}.{name}" if path else name
+                if id(leaf) in first:
+                    signs.append(("tie", name, first[id(leaf)]))
+                    continue
+                first[id(leaf)] = full
+                signs.append((kind, name, kind == "param" or name not in module._non_persistent_buffers_set,
+                              len(leaf.shape)))
+                body.holes += [("int", n) for n in leaf.shape] + [("dtype", leaf.dtype)]
+        for name, child in module._modules.items():
+            if child is None:
+                continue
+            full = f"{path}.{name}" if path else name
+            if name.isdigit() and star(path) in lists:
+                if name == "0":
+                    signs.append(("list", "*"))
+                    body.holes.append(("int", len(module)))
+                visit(child, full, f"{place}.*" if place else "*", env + (int(name),))
+            else:
+                signs.append(("child", name))
+                visit(child, full, f"{place}.{name}" if place else name, env)
+        body.sign = (body.type, tuple(signs))
+        out.append(body)
+
+    visit(model, "", "", ())
+    return out

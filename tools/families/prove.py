@@ -1,0 +1,63 @@
+"""prove.py -- is what C builds from a family's text what transformers does?  Parameter for parameter and node for node."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any, Dict, Iterator, List, Tuple
+
+from lines import SAME, built, crc32
+from probe import Run, Study
+from trace import Call, Held, Op, trace
+
+
+def shape(sizes: Any, dtype: Any) -> str:
+    return f"{str(dtype).replace('torch.', '')}[{','.join(map(str, sizes))}]"
+
+
+def expected(call: Call) -> Iterator[str]:
+    for item in call.items:
+        if isinstance(item, Op):
+            yield " ".join([SAME.get(item.target, item.target), *(shape(v.shape, v.dtype) for v in item.outs)])
+        elif isinstance(item, Call):
+            yield from expected(item)
+
+
+def differs(program: str, text: str, study: Study, moved: Dict[str, Any], how: Dict[str, Any],
+            proof: List[Dict[str, Any]]) -> str:
+    """Empty, or what is not equal.  What was compared is added to the proof."""
+    config, model = study.model(moved, how)
+    keys = json.loads(json.dumps({k: v for k, v in config.to_diff_dict().items() if k not in ("id2label", "label2id")},
+                                 default=str))
+    lines, why = built(program, text, keys, how)
+    if why:
+        return f"refused: {why}"
+    row = {**config.to_dict(), **how}
+    wanted = [f"param {n} {shape(p.shape, p.dtype)}" for n, p in model.named_parameters()]
+    config.use_cache = how["$cache"]
+    wanted += expected(trace(model, study.inputs(row, how)))
+    for i, (a, b) in enumerate(zip(wanted, lines)):
+        if a != b:
+            return f"line {i}: '{a}' is '{b}'"
+    if len(wanted) != len(lines):
+        return f"{len(lines)} lines, not {len(wanted)}"
+    proof.append({"config": keys, "how": how, "lines": len(wanted), "crc32": crc32(wanted)})
+    return ""
+
+
+def prove(program: str, text: str, study: Study, count: int, seed: int = 0) -> Tuple[List[Dict[str, Any]], List[Tuple[str, Run]]]:
+    """Of configurations that nobody chose those that are equal, and others with what is not equal."""
+    rng = random.Random(f"prove {study.kind} {seed}")
+    proof: List[Dict[str, Any]] = []
+    wrong: List[Tuple[str, Run]] = []
+    for _ in range(count * 3):
+        run = study.random(rng)
+        if run is None:
+            continue
+        why = differs(program, text, study, run.moved, run.how, proof)
+        if why:
+            changed = {k: v for k, v in run.how.items() if v != study.how[k]}
+            wrong.append((f"{why} {run.moved} {changed}", run))
+        if len(proof) + len(wrong) == count:
+            break
+    return proof, wrong

@@ -1,0 +1,392 @@
+"""trace.py -- one run of a module on the meta device, as a tree of module calls.
+
+    call = trace(module, kwargs)
+
+What is recorded is what an export of the same module shows: the ops above autograd (aten.linear, not its parts), with
+the sizes of this run.  Nothing is symbolic, so nothing has to be guarded, and a run takes tens of milliseconds.  Also
+recorded is when Python's last reference to each tensor goes: an eager run frees its memory then, not at its last use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import inspect
+import sys
+import weakref
+from dataclasses import dataclass, field
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+@dataclass
+class Value:
+    """A tensor: its number, and where it came from."""
+
+    id: int
+    shape: Tuple[int, ...]
+    dtype: torch.dtype
+    leaf: Optional[str] = None
+    """The path of the parameter or buffer that it is."""
+    input: Optional[str] = None
+    """The name of the model's input that it is."""
+    storage: Optional["Storage"] = None
+
+
+@dataclass
+class Storage:
+    """The memory of tensors: how many of them Python still refers to, and the last op that used one."""
+
+    tensors: int = 0
+    last: int = -1
+    ids: List[int] = field(default_factory=list)
+    """Of its values, in the order in which they appeared."""
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A dtype that the code took from a tensor: x.to(y.dtype)."""
+
+    dtype: torch.dtype
+    source: "Value"
+
+
+@dataclass
+class Op:
+    target: str
+    args: Dict[str, Any]
+    """By the names of the schema, without those that have their default; tensors are Values."""
+    outs: List[Value]
+    new: Tuple[bool, ...] = (True,)
+    """Which of them did not exist before: x.to(y) may be x itself, and x.add_(y) is."""
+
+
+@dataclass
+class Held:
+    """Here Python's last reference to a tensor goes, later than its last use."""
+
+    value: Value
+
+
+@dataclass
+class Call:
+    """A call of a module."""
+
+    path: str
+    type: str
+    ins: Dict[str, Value] = field(default_factory=dict)
+    """The tensors that it was called with, by the names of forward's parameters."""
+    items: List[Union[Op, "Call", Held]] = field(default_factory=list)
+    outs: List[Tuple[str, Value]] = field(default_factory=list)
+    """What it returned, by its name or number there."""
+
+
+class _Reads(TorchFunctionMode):
+    """Notes whose dtype the code asks for, and in which call of a function."""
+
+    def __init__(self, recorder: "_Recorder") -> None:
+        super().__init__()
+        self.recorder = recorder
+        # the frame (by its number: to keep it would keep its variables) and its code, the module call that runs, tensor
+        self.log: List[Tuple[Tuple[int, Any], Call, Value]] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func == _DTYPE and args[0].is_meta and self.recorder.stack:
+            value = self.recorder.values.get(id(args[0]))
+            if value is not None:
+                self.log.append((_frame(sys._getframe(1)), self.recorder.stack[-1], value[1]))
+                if len(self.log) > 400:
+                    del self.log[:200]
+        return func(*args, **(kwargs or {}))
+
+    def source(self, dtype: torch.dtype) -> Optional[Value]:
+        """The tensor whose dtype was asked last: by a function that runs, the innermost first, or else by any."""
+        frames = []
+        frame = sys._getframe(1)
+        while frame is not None and len(frames) < 40:
+            frames.append(_frame(frame))
+            frame = frame.f_back
+        here = self.recorder.stack
+        reads = [(where, call, value) for where, call, value in reversed(self.log) if value.dtype == dtype]
+        for at in frames:
+            for where, call, value in reads:
+                if where == at and call is here[-1]:
+                    return value
+        return next((value for _, call, value in reads if any(call is c for c in here)), None)
+
+
+def _frame(frame: Any) -> Tuple[int, Any]:
+    return id(frame), frame.f_code
+
+
+_DTYPE = torch.Tensor.dtype.__get__
+
+
+class _Recorder(ProxyTorchDispatchMode):
+    """Only a mode of three classes is accepted above autograd; this one takes the place of the tracer of make_fx."""
+
+    __enter__ = TorchDispatchMode.__enter__
+    __exit__ = TorchDispatchMode.__exit__
+
+    def __init__(self) -> None:
+        TorchDispatchMode.__init__(self, _dispatch_key=torch._C.DispatchKey.PreDispatch)
+        self._mode_key = torch._C._TorchDispatchModeKey.PROXY
+        self.values: Dict[int, Tuple[Any, Value]] = {}
+        self.storages: Dict[int, Storage] = {}
+        self.stack: List[Call] = []
+        self.ops = 0
+        self.count = 0
+        self.quiet = 0
+
+    def value_of(self, tensor: torch.Tensor) -> Value:
+        found = self.values.get(id(tensor))
+        if found is not None and found[0]() is tensor:
+            return found[1]
+        value = self.add(tensor)
+        if self.stack:  # it comes from elsewhere: torch.tensor([1.0]), a copy of the host's
+            value.storage.last = self.ops
+            source = self.reads.source(tensor.dtype) if tensor.is_floating_point() else None
+            dtype = Typed(tensor.dtype, source) if source is not None else tensor.dtype
+            self.stack[-1].items.append(Op("aten.empty.memory_format", {"size": list(tensor.shape), "dtype": dtype},
+                                           [value]))
+            self.ops += 1
+        return value
+
+    def add(self, tensor: torch.Tensor, leaf: Optional[str] = None, name: Optional[str] = None) -> Value:
+        where = tensor.untyped_storage()._cdata
+        storage = self.storages.get(where)
+        if storage is None or not storage.tensors:
+            storage = self.storages[where] = Storage()
+        storage.tensors += 1
+        value = Value(self.count, tuple(tensor.shape), tensor.dtype, leaf, name, storage)
+        storage.ids.append(value.id)
+        self.count += 1
+        key = id(tensor)
+
+        def gone(ref: Any) -> None:
+            if self.values.get(key, (None,))[0] is ref:
+                del self.values[key]
+            storage.tensors -= 1
+            if not storage.tensors and 0 <= storage.last < self.ops - 1 and self.stack:
+                self.stack[-1].items.append(Held(value))
+
+        self.values[key] = (weakref.ref(tensor, gone), value)
+        return value
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self.quiet or not self.stack:
+            return func(*args, **kwargs)
+        tensors = [t for t in pytree.tree_leaves((args, kwargs)) if torch.is_tensor(t)]
+        if func in _MADE or tensors and not any(t.is_meta for t in tensors):
+            out = func(*args, **kwargs)  # of the host, or what torch.tensor() does
+            for copied in pytree.tree_leaves(out) if tensors and not tensors[0].is_meta else ():
+                if torch.is_tensor(copied) and copied.is_meta:
+                    self.value_of(copied)
+            return out
+        with _stand_ins(self, func):
+            used = [self.value_of(t) for t in tensors]
+            given = self._named(func, args, kwargs)
+            out = _run(func, args, kwargs)
+            if not any(t.is_meta for t in pytree.tree_leaves(out) if torch.is_tensor(t)):
+                return out
+        for value in used:
+            value.storage.last = self.ops
+        outs = [t for t in pytree.tree_leaves(out) if torch.is_tensor(t)]
+        if outs:
+            results, new = [], []
+            for tensor in outs:
+                found = self.values.get(id(tensor))
+                known = found is not None and found[0]() is tensor
+                value = found[1] if known else self.add(tensor)
+                value.storage.last = self.ops
+                results.append(value)
+                new.append(not known)
+            self.stack[-1].items.append(Op(str(func), given, results, tuple(new)))
+            self.ops += 1
+        return out
+
+    def _named(self, func: Any, args: Any, kwargs: Any) -> Dict[str, Any]:
+        def plain(x: Any) -> Any:
+            if isinstance(x, torch.dtype):
+                source = self.reads.source(x) if x.is_floating_point else None
+                return Typed(x, source) if source is not None else x
+            if torch.is_tensor(x):
+                return self.value_of(x)
+            return [plain(y) for y in x] if isinstance(x, (list, tuple)) else x
+
+        given = dict(kwargs)
+        defaults = {}
+        for i, arg in enumerate(func._schema.arguments):
+            if arg.has_default_value():
+                defaults[arg.name] = arg.default_value
+            if i < len(args):
+                given[arg.name] = args[i]
+        names = [arg.name for arg in func._schema.arguments]
+        if str(func) in WHOLE:
+            given = {**{name: value for name, value in defaults.items() if value is not None}, **given}
+        return {name: plain(given[name]) for name in names if name in given and
+                (torch.is_tensor(given[name]) or name not in defaults or str(func) in WHOLE and given[name] is not None or
+                 _differs(given[name], defaults[name]))}
+
+
+# Of these what has its default is recorded, too: what differs between two runs is then a value, not an argument.
+WHOLE = {"aten.scaled_dot_product_attention.default", "aten.dropout.default"}
+_MADE = (torch.ops.aten.lift_fresh.default, torch.ops.aten.detach_.default)
+
+
+def _differs(a: Any, b: Any) -> bool:
+    a = list(a) if isinstance(a, (list, tuple)) else a
+    b = list(b) if isinstance(b, (list, tuple)) else b
+    if any(torch.is_tensor(x) for x in (a if isinstance(a, list) else [a])) or \
+            isinstance(a, (int, float)) and not isinstance(a, bool):
+        return True
+    return type(a) is not type(b) or a != b
+
+
+def _run(func: Any, args: Any, kwargs: Any) -> Any:
+    """On the meta device; what has no values there is answered as if nothing were padded, with the most elements."""
+    name = func._schema.name
+    if name == "aten::_grouped_mm" and args[0].dtype != torch.bfloat16:
+        half = [a.to(torch.bfloat16) if torch.is_tensor(a) and a.is_floating_point() else a for a in args]
+        return func(*half, **kwargs).to(args[0].dtype)
+    return func(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _stand_ins(recorder: _Recorder, func: Any) -> Iterator[None]:
+    recorder.quiet += 1
+    try:
+        yield
+    finally:
+        recorder.quiet -= 1
+
+
+@contextlib.contextmanager
+def _answers() -> Iterator[None]:
+    """What code asks of values: everything is true, there is no padding."""
+    def give(name: str, answer: Any) -> Any:
+        old = getattr(torch.Tensor, name)
+
+        def asked(tensor: Any, *args: Any) -> Any:
+            return answer(tensor) if tensor.is_meta else old(tensor, *args)
+
+        setattr(torch.Tensor, name, asked)
+        return name
+
+    names = [give("__bool__", lambda t: True), give("item", lambda t: 1.0 if t.is_floating_point() else 1),
+             give("__float__", lambda t: 1.0)]
+    try:
+        yield
+    finally:
+        for name in names:
+            delattr(torch.Tensor, name)
+
+
+@contextlib.contextmanager
+def _seen(module: torch.nn.Module, recorder: _Recorder) -> Iterator[None]:
+    """Hooks on every module, which enter and leave its call."""
+    handles = []
+    for path, inner in module.named_modules(remove_duplicate=True):
+        names = list(inspect.signature(inner.forward).parameters)
+
+        def enter(mod: Any, args: Any, kwargs: Any, path: str = path, names: Any = names) -> None:
+            ins: Dict[str, Value] = {}
+            for name, arg in [*zip(names + ["args"] * len(args), args), *kwargs.items()]:
+                for key, leaf in _tensors(name, arg):
+                    ins.setdefault(key, recorder.value_of(leaf))
+            call = Call(path, type(mod).__name__, ins)
+            if recorder.stack:
+                recorder.stack[-1].items.append(call)
+            recorder.stack.append(call)
+
+        def leave(mod: Any, args: Any, kwargs: Any, out: Any) -> None:
+            call = recorder.stack[-1]
+            seen: Dict[int, Tuple[str, Value]] = {}
+            for name, leaf in _tensors("", out):
+                value = recorder.value_of(leaf)
+                seen.setdefault(value.id, (name or "0", value))
+            call.outs = list(seen.values())
+            if len(recorder.stack) > 1:
+                recorder.stack.pop()
+
+        handles.append(inner.register_forward_pre_hook(enter, with_kwargs=True, prepend=True))
+        handles.append(inner.register_forward_hook(leave, with_kwargs=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _tensors(name: str, value: Any, depth: int = 0) -> Iterator[Tuple[str, torch.Tensor]]:
+    if torch.is_tensor(value):
+        if value.is_meta:
+            yield name, value
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            yield from _tensors(f"{name}.{key}" if name else str(key), one, depth + 1)
+    elif isinstance(value, (tuple, list)):
+        for i, one in enumerate(value):
+            yield from _tensors(f"{name}.{i}" if name else str(i), one, depth + 1)
+    elif depth < 6 and hasattr(value, "__dict__") and not isinstance(value, (torch.nn.Module, type)) and \
+            not callable(value):
+        for key, one in vars(value).items():
+            yield from _tensors(f"{name}.{key}" if name else key, one, depth + 1)
+
+
+def trace(module: torch.nn.Module, kwargs: Dict[str, Any]) -> Call:
+    """The call of the model, with all that it calls."""
+    module.requires_grad_(False)
+    recorder = _Recorder()
+    recorder.reads = _Reads(recorder)
+    gc.disable()
+    try:
+        for path, leaf in [*module.named_parameters(), *module.named_buffers()]:
+            recorder.add(leaf, leaf=path)
+        for name, tensor in kwargs.items():
+            recorder.add(tensor, name=name)
+        with _answers(), _seen(module, recorder), recorder.reads, \
+                enable_python_dispatcher(), recorder:
+            out = module(**kwargs)
+            root = recorder.stack[0]
+            recorder.stack.clear()
+            del out
+        return root
+    finally:
+        gc.enable()
+
+
+def show(call: Call, indent: int = 0) -> Iterator[str]:
+    pad = "  " * indent
+    yield f"{pad}{call.path or '(model)'} {call.type}({', '.join(f'{k}=%{v.id}' for k, v in call.ins.items())})"
+    for item in call.items:
+        if isinstance(item, Call):
+            yield from show(item, indent + 1)
+        elif isinstance(item, Held):
+            yield f"{pad}  held %{item.value.id}"
+        else:
+            def word(x: Any) -> str:
+                if isinstance(x, Value):
+                    return x.leaf or (f"%{x.id}")
+                return "[" + ", ".join(map(word, x)) + "]" if isinstance(x, list) else str(x)
+            args = ", ".join(f"{k}={word(v)}" for k, v in item.args.items())
+            yield f"{pad}  {', '.join(f'%{v.id}{list(v.shape)}' for v in item.outs)} = {item.target}({args})"
+    yield f"{pad}  -> {', '.join(f'{n}=%{v.id}' for n, v in call.outs)}"
+
+
+if __name__ == "__main__":
+    from transformers import AutoModelForCausalLM, CONFIG_MAPPING
+
+    config = CONFIG_MAPPING[sys.argv[1]](num_hidden_layers=2)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+        ids = torch.zeros(3, 64, dtype=torch.long)
+    model.train()
+    print("\n".join(show(trace(model, {"input_ids": ids, "labels": ids.clone()}))))
