@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""Compares `plimsoll estimate` of families that are data with training steps of the same classes (steps_loop.py), to the byte.
+
+    tests/golden/runs.py says how to call it.
+
+A row of steps.txt is a model with its type, attention, checkpoints as 0 or 1, batch and tokens, and the peak of requested bytes.
+"""
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+sys.path.insert(0, str(HERE.parent))
+import runs  # noqa: E402  what such scripts have in common
+
+WIDE = {"vocab_size": 2003, "hidden_size": 512, "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 4,
+        "intermediate_size": 704, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+CLASSES = {  # model type, class, sizes
+    "ernie4_5": ("ernie4_5", "Ernie4_5ForCausalLM", {**WIDE, "head_dim": 64}),
+    "seed_oss": ("seed_oss", "SeedOssForCausalLM", {**WIDE, "head_dim": 64}),
+}
+MODELS = {f"{name}_{dtype}": (kind, cls, {**sizes, "dtype": full}) for name, (kind, cls, sizes) in CLASSES.items()
+          for dtype, full in (("bf16", "bfloat16"), ("fp32", "float32"))}
+SETTINGS = [("bf16", "default", 0), ("fp32", "default", 0), ("bf16", "default", 1), ("bf16", "eager", 0)]
+
+
+def cases():
+    return [(f"{name}_{dtype}", *rest, 8, 200) for name in CLASSES for dtype, *rest in SETTINGS]
+
+
+def predicted(program, folder, name, attention, checkpoint, batch, tokens):
+    words = ["--attention", attention] * (attention != "default")
+    return runs.estimate(program, folder / name, "--batch", batch, "--seq", tokens, "--optimizer", "adamw",
+                         "--checkpoint", "blocks" if checkpoint else "none", *words)
+
+
+def measured(program, folder, name, *rest):
+    return runs.run(program, HERE / "steps_loop.py", folder / name, *rest)
+
+
+if __name__ == "__main__":
+    sys.exit(runs.Runs(HERE / "steps.txt", MODELS, cases(), predicted, measured,
+                       "model, attention, checkpoints, batch, tokens, peak of requested bytes").main(__doc__))
