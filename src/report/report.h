@@ -208,7 +208,7 @@ typedef struct plim_column {
         .least = (least_), .drop = (drop_), .get = (get_)                                     \
     }
 #define PLIM_AT(type, field) (1 + offsetof(plim_##type, field))
-enum { PLIM_COLUMNS_MAX = 32 };
+enum { PLIM_COLUMNS_MAX = 40 };
 
 static inline uint8_t plim_column_in(const plim_column *c)
 {
