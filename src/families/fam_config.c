@@ -1,4 +1,5 @@
 /* fam_config.c -- the keys of a config.json as a family knows them. */
+#include "base/items.h"
 #include "families/fam_priv.h"
 
 /* Keys that every configuration may have and that change no size.
@@ -9,17 +10,6 @@ static const char generic[] =
     "use_cache return_dict output_hidden_states output_attentions chunk_size_feed_forward problem_type "
     "quantization_config attn_implementation _attn_implementation is_encoder_decoder torchscript use_bfloat16 "
     "pruned_heads finetuning_task task_specific_params";
-
-static bool in_words(const char *words, plim_str w)
-{
-    for (const char *p = words; *p;) {
-        size_t n = strcspn(p, " ");
-        if (n == w.n && !memcmp(p, w.p, n))
-            return true;
-        p += n + (p[n] == ' ');
-    }
-    return false;
-}
 
 typedef struct reading {
     fam_program *p;
@@ -187,7 +177,7 @@ static void read_member(reading *r, plim_str full, plim_str key, int depth)
     plim_str now = is_known(p, full) ? full : name_now(p, full);
     fam_key *k = now.p ? find_key(p, now, &at) : NULL;
     bool null = plim_json_peek(r->j) == PLIM_JSON_NULL;
-    if (!k && now.p && !is_known(p, now) && !in_words(generic, key) && !null)
+    if (!k && now.p && !is_known(p, now) && !plim_item_has(generic, key) && !null)
         meet_unknown(p, full);
     fam_value v = read_value(r, 0);
     if (!k || (null && k->optional))
@@ -217,7 +207,7 @@ static fam_value default_of(fam_program *p, const fam_key *k)
     int64_t n = plim_fam_int(&p->names, k->length);
     uint32_t i0 = plim_fam_name(&p->names, PLIM_STR("i0"));
     fam_value *items =
-        n < 0 || n > 4096 ? NULL : PLIM_NEW_N(p->names.arena, fam_value, (uint64_t)n + 1);
+        n < 0 || n > FAM_MOST ? NULL : PLIM_NEW_N(p->names.arena, fam_value, (uint64_t)n + 1);
     if (!items) {
         plim_fam_fail(&p->names, 0, "a list of the configuration would have %" PRId64 " items",
                       n);

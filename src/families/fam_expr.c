@@ -55,26 +55,15 @@ void plim_fam_fail(fam_names *x, uint64_t line, const char *fmt, ...)
 
 uint32_t plim_fam_name(fam_names *x, plim_str name)
 {
-    uint32_t *at = plim_map_at(x->arena, &x->ids, name), had = x->cap;
+    uint32_t *at = plim_map_at(x->arena, &x->ids, name);
+    if (at && *at)
+        return *at - 1;
     if (!at || !PLIM_PUSH_ROOM(x->arena, x->values, x->n, x->cap)) {
-        x->st = x->st ? x->st : plim_oom(x->err);
+        plim_fam_oom(x);
         return 0;
     }
-    if (x->cap != had) {
-        plim_str *names = PLIM_NEW_N(x->arena, plim_str, x->cap);
-        if (!names) {
-            x->st = plim_oom(x->err);
-            return 0;
-        }
-        if (x->n)
-            memcpy(names, x->names, x->n * sizeof *names);
-        x->names = names;
-    }
-    if (!*at) {
-        x->names[x->n] = name;
-        x->values[x->n++] = (fam_value){.kind = FAM_NONE};
-        *at = x->n;
-    }
+    x->values[x->n++] = (fam_value){.kind = FAM_NONE};
+    *at = x->n;
     return *at - 1;
 }
 
@@ -84,7 +73,7 @@ static const fam_expr *make_expr(fam_names *x, fam_expr e)
 {
     fam_expr *out = PLIM_NEW(x->arena, fam_expr);
     if (!out) {
-        x->st = x->st ? x->st : plim_oom(x->err);
+        plim_fam_oom(x);
         return NULL;
     }
     *out = e;
@@ -150,7 +139,7 @@ static const fam_expr *read_list(fam_names *x, fam_line *l, int depth)
     }
     fam_value *kept = PLIM_NEW_N(x->arena, fam_value, (uint64_t)v.n + 1);
     if (!kept)
-        x->st = x->st ? x->st : plim_oom(x->err);
+        plim_fam_oom(x);
     else
         memcpy(kept, items, v.n * sizeof *items);
     v.items = kept;

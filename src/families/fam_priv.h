@@ -8,6 +8,8 @@
 
 /* ---- fam_expr.c ------------------------------------------------------------------------ */
 
+enum { FAM_MOST = 4096 }; /* modules or items of a list, turns of a loop */
+
 typedef enum fam_kind { FAM_NONE, FAM_BOOL, FAM_INT, FAM_FLOAT, FAM_WORD, FAM_LIST } fam_kind;
 
 /* A value of a key or an expression, as in Python. */
@@ -28,7 +30,6 @@ typedef struct fam_names {
     plim_err *err;
     plim_map ids; /* to an index into values */
     fam_value *values;
-    plim_str *names;
     uint32_t n, cap;
     plim_status st; /* the first error sticks */
 } fam_names;
@@ -39,6 +40,7 @@ typedef struct fam_line {
     uint64_t at; /* of the text's line, for errors */
 } fam_line;
 
+static inline void plim_fam_oom(fam_names *x) { x->st = x->st ? x->st : plim_oom(x->err); }
 void plim_fam_fail(fam_names *x, uint64_t line, const char *fmt, ...) PLIM_PRINTF(3, 4);
 uint32_t plim_fam_name(fam_names *x, plim_str name); /* its index, added if new */
 const fam_expr *plim_fam_parse(fam_names *x, fam_line *l);
@@ -186,6 +188,7 @@ plim_status plim_fam_config(fam_program *p, plim_str config, plim_err *err);
 
 /* ---- families.c ---------------------------------------------------------------- */
 
-extern const plim_family plim_fam_texts[]; /* ended by a NULL model_type */
+extern const plim_family plim_fam_texts[];
+extern const uint32_t plim_fam_n_texts;
 
 #endif

@@ -1,7 +1,8 @@
 /* fam_run.c -- runs a family for a configuration: first the modules with their parameters, then the call of the model. */
 #include "families/fam_priv.h"
 
-enum { DEPTH = 8, DEEPEST = 40, MOST_TURNS = 4096 }; /* of loops and lists; of modules */
+enum { DEPTH = 8 };                   /* of loops, and of lists */
+enum { DEEPEST = PLIM_NN_DEPTH - 2 }; /* of modules */
 
 /* What an item gave: its results, each one or several values. */
 typedef struct result {
@@ -61,7 +62,19 @@ static void refuse_place(runner *r, plim_str place, const char *what)
                      (int)PLIM_MIN(place.n, (size_t)80), place.p, what);
 }
 
-static void set_turn(runner *r, const uint32_t *names, uint32_t k, int64_t i)
+/* "i0", "i1": the numbers of turns. */
+static void name_turns(runner *r, char letter, uint32_t names[DEPTH])
+{
+    for (uint32_t i = 0; i < DEPTH; i++) {
+        plim_str s = plim_arena_printf(r->a, "%c%u", letter, i);
+        if (s.p)
+            names[i] = plim_fam_name(r->x, s);
+        else
+            runner_oom(r);
+    }
+}
+
+static void set_turn(runner *r, const uint32_t names[DEPTH], uint32_t k, int64_t i)
 {
     r->x->values[names[k]] = (fam_value){.kind = FAM_INT, .i = i};
 }
@@ -82,10 +95,31 @@ static void keep_leaf(runner *r, plim_str path, uint32_t id)
         runner_oom(r);
 }
 
-static uint32_t leaf_of_type(runner *r, const fam_stmt *s, plim_str name, plim_ints shape)
+/* The sizes of a parameter, a buffer or an input; false: there are none. */
+static bool sizes_of(runner *r, const fam_stmt *s, plim_str name, int64_t dim[PLIM_MAX_RANK])
+{
+    if (s->n > PLIM_MAX_RANK)
+        plim_nn_fail(r->n, PLIM_EUNSUPPORTED, "'" PLIM_STR_FMT "' has too many dimensions",
+                     PLIM_STR_ARG(name));
+    for (uint32_t i = 0; i < s->n && !is_stopped(r); i++) {
+        dim[i] = plim_fam_int(r->x, s->args[i].expr);
+        if (dim[i] < 0)
+            plim_nn_fail(r->n, PLIM_EUNSUPPORTED,
+                         "'" PLIM_STR_FMT "' would have a size of %" PRId64,
+                         PLIM_STR_ARG(name), dim[i]);
+    }
+    return !is_stopped(r);
+}
+
+static plim_dtype type_in(const runner *r, const fam_stmt *s)
 {
     const fam_arg *type = &s->args[s->n];
-    plim_dtype model = r->n->dtype, t = type->kind == FAM_A_DTYPE ? type->dtype : model;
+    return type->kind == FAM_A_DTYPE ? type->dtype : r->n->dtype;
+}
+
+static uint32_t leaf_of_type(runner *r, const fam_stmt *s, plim_str name, plim_ints shape)
+{
+    const plim_dtype model = r->n->dtype, t = type_in(r, s);
     if (!s->param && t == PLIM_F32)
         return plim_nn_fp32_buffer(r->n, name.p, shape, s->persistent);
     r->n->dtype = t;
@@ -100,43 +134,16 @@ static void make_leaf(runner *r, const fam_stmt *s, plim_str path)
 {
     int64_t dim[PLIM_MAX_RANK];
     plim_str full = join_path(r, path, plim_str_of(s->text));
-    if (s->n > PLIM_MAX_RANK) {
-        plim_nn_fail(r->n, PLIM_EUNSUPPORTED, "'" PLIM_STR_FMT "' has too many dimensions",
-                     PLIM_STR_ARG(full));
-        return;
-    }
-    for (uint32_t i = 0; i < s->n; i++)
-        dim[i] = plim_fam_int(r->x, s->args[i].expr);
-    if (is_stopped(r))
-        return;
-    for (uint32_t i = 0; i < s->n; i++)
-        if (dim[i] < 0) {
-            plim_nn_fail(r->n, PLIM_EUNSUPPORTED,
-                         "'" PLIM_STR_FMT "' would have a size of %" PRId64,
-                         PLIM_STR_ARG(full), dim[i]);
-            return;
-        }
-    keep_leaf(r, full, leaf_of_type(r, s, full, (plim_ints){dim, s->n}));
+    if (!is_stopped(r) && sizes_of(r, s, full, dim))
+        keep_leaf(r, full, leaf_of_type(r, s, full, (plim_ints){dim, s->n}));
 }
 
 static void make_module(runner *r, plim_str place, plim_str path);
 
-static const uint32_t *index_names(runner *r, char letter)
-{
-    uint32_t *names = PLIM_NEW_N(r->a, uint32_t, DEPTH);
-    for (uint32_t i = 0; names && i < DEPTH; i++) {
-        plim_str s = plim_arena_printf(r->a, "%c%u", letter, i);
-        names[i] = s.p ? plim_fam_name(r->x, s) : 0;
-    }
-    if (!names)
-        runner_oom(r);
-    return names;
-}
-
 static void make_list(runner *r, const fam_stmt *s, plim_str place, plim_str path)
 {
     int64_t n = plim_fam_int(r->x, s->expr);
-    if (n < 0 || n > 4096 || r->lists == DEPTH) {
+    if (n < 0 || n > FAM_MOST || r->lists == DEPTH) {
         plim_nn_fail(r->n, PLIM_EUNSUPPORTED,
                      "'" PLIM_STR_FMT "' would have %" PRId64 " modules", PLIM_STR_ARG(path),
                      n);
@@ -151,25 +158,26 @@ static void make_list(runner *r, const fam_stmt *s, plim_str place, plim_str pat
     r->lists--;
 }
 
+static void make_tie(runner *r, const fam_stmt *s, plim_str path)
+{
+    uint32_t owner;
+    plim_str full = join_path(r, path, plim_str_of(s->text));
+    if (!plim_map_get(&r->leaves, s->args->text, &owner))
+        plim_nn_fail(r->n, PLIM_EUNSUPPORTED, "'%s' is tied to what is not there", s->text);
+    else if (!is_stopped(r))
+        keep_leaf(r, full, plim_nn_tie(r->n, full.p, owner - 1));
+}
+
 static void make_statements(runner *r, const fam_stmt *s, plim_str place, plim_str path)
 {
-    for (; s && !is_stopped(r); s = s->next) {
-        uint32_t owner;
+    for (; s && !is_stopped(r); s = s->next)
         switch (s->what) {
         case FAM_IF:
             if (plim_fam_true(r->x, s->expr))
                 make_statements(r, s->body, place, path);
             break;
         case FAM_LEAF: make_leaf(r, s, path); break;
-        case FAM_TIE:
-            if (!plim_map_get(&r->leaves, s->args->text, &owner))
-                plim_nn_fail(r->n, PLIM_EUNSUPPORTED, "'%s' is tied to what is not there",
-                             s->text);
-            else
-                keep_leaf(
-                    r, join_path(r, path, plim_str_of(s->text)),
-                    plim_nn_tie(r->n, join_path(r, path, plim_str_of(s->text)).p, owner - 1));
-            break;
+        case FAM_TIE: make_tie(r, s, path); break;
         case FAM_CHILD:
             make_module(r, join_path(r, place, plim_str_of(s->text)),
                         join_path(r, path, plim_str_of(s->text)));
@@ -177,7 +185,6 @@ static void make_statements(runner *r, const fam_stmt *s, plim_str place, plim_s
         case FAM_CHILDREN: make_list(r, s, place, path); break;
         default: break;
         }
-    }
 }
 
 static void make_module(runner *r, plim_str place, plim_str path)
@@ -307,65 +314,73 @@ static uint32_t value_of(runner *r, const frame *f, const fam_ref *ref)
 
 /* ---- ops ----------------------------------------------------------------------------------------------- */
 
-static void list_arg(runner *r, const frame *f, const fam_arg *a, plim_arg *out)
+static plim_arg list_of_values(runner *r, const frame *f, const fam_arg *a)
 {
-    uint32_t n = 0;
-    bool values = a->n && a->items[0].kind == FAM_A_REF;
-    if (values) {
-        uint32_t *ids = NULL, cap = 0;
-        for (uint32_t i = 0; i < a->n; i++) {
-            result v = a->items[i].kind == FAM_A_REF ? values_of(r, f, &a->items[i].ref)
-                                                     : (result){NULL, 0};
-            for (uint32_t k = 0; k < v.n; k++)
-                if (PLIM_PUSH_ROOM(r->a, ids, n, cap))
-                    ids[n++] = v.ids[k];
-                else
-                    runner_oom(r);
-        }
-        *out = (plim_arg){.kind = PLIM_ARG_VALUES, .n = n, .ids = ids};
-        return;
+    uint32_t *ids = NULL, n = 0, cap = 0;
+    for (uint32_t i = 0; i < a->n; i++) {
+        result v = a->items[i].kind == FAM_A_REF ? values_of(r, f, &a->items[i].ref)
+                                                 : (result){NULL, 0};
+        for (uint32_t k = 0; k < v.n; k++)
+            if (PLIM_PUSH_ROOM(r->a, ids, n, cap))
+                ids[n++] = v.ids[k];
+            else
+                runner_oom(r);
     }
-    bool real = a->n && a->items[0].kind == FAM_A_EXPR &&
-                plim_fam_eval(r->x, a->items[0].expr).kind == FAM_FLOAT;
+    return (plim_arg){.kind = PLIM_ARG_VALUES, .n = n, .ids = ids};
+}
+
+static plim_arg list_of_ints(runner *r, const fam_arg *a)
+{
     int64_t *ints = PLIM_NEW_N(r->a, int64_t, (uint64_t)a->n + 1);
-    double *floats = PLIM_NEW_N(r->a, double, (uint64_t)a->n + 1);
-    if (!ints || !floats) {
+    if (!ints)
         runner_oom(r);
-        return;
-    }
-    for (; n < a->n; n++) {
-        if (real)
-            floats[n] = plim_fam_eval(r->x, a->items[n].expr).f;
-        else
-            ints[n] = a->items[n].kind == FAM_A_FAR ? INT64_MAX
-                                                    : plim_fam_int(r->x, a->items[n].expr);
-    }
-    *out = real ? (plim_arg){.kind = PLIM_ARG_FLOATS, .n = n, .floats = floats}
-                : (plim_arg){.kind = PLIM_ARG_INTS, .n = n, .ints = ints};
+    for (uint32_t i = 0; ints && i < a->n; i++)
+        ints[i] =
+            a->items[i].kind == FAM_A_FAR ? INT64_MAX : plim_fam_int(r->x, a->items[i].expr);
+    return (plim_arg){.kind = PLIM_ARG_INTS, .n = a->n, .ints = ints};
+}
+
+static plim_arg list_of_floats(runner *r, const fam_arg *a)
+{
+    double *floats = PLIM_NEW_N(r->a, double, (uint64_t)a->n + 1);
+    if (!floats)
+        runner_oom(r);
+    for (uint32_t i = 0; floats && i < a->n; i++)
+        floats[i] = plim_fam_eval(r->x, a->items[i].expr).f;
+    return (plim_arg){.kind = PLIM_ARG_FLOATS, .n = a->n, .floats = floats};
+}
+
+/* What the first item is, all are. */
+static plim_arg list_arg(runner *r, const frame *f, const fam_arg *a)
+{
+    if (a->n && a->items[0].kind == FAM_A_REF)
+        return list_of_values(r, f, a);
+    return a->n && a->items[0].kind == FAM_A_EXPR &&
+                   plim_fam_eval(r->x, a->items[0].expr).kind == FAM_FLOAT
+               ? list_of_floats(r, a)
+               : list_of_ints(r, a);
+}
+
+static plim_arg number_arg(fam_value v)
+{
+    return v.kind == FAM_FLOAT  ? (plim_arg){.kind = PLIM_ARG_FLOAT, .f = v.f}
+           : v.kind == FAM_NONE ? (plim_arg){.kind = PLIM_ARG_NONE}
+                                : (plim_arg){.kind = PLIM_ARG_INT, .i = v.i};
 }
 
 static plim_arg one_arg(runner *r, const frame *f, const fam_arg *a)
 {
-    plim_arg out = {.kind = PLIM_ARG_NONE};
     switch (a->kind) {
-    case FAM_A_REF:
-        out = (plim_arg){.kind = PLIM_ARG_VALUE, .id = value_of(r, f, &a->ref)};
-        break;
-    case FAM_A_LIST: list_arg(r, f, a, &out); break;
-    case FAM_A_FAR: out = (plim_arg){.kind = PLIM_ARG_INT, .i = INT64_MAX}; break;
-    case FAM_A_ANY: out = (plim_arg){.kind = PLIM_ARG_FLOAT, .f = 1}; break;
-    case FAM_A_DTYPE: out = (plim_arg){.kind = PLIM_ARG_INT, .i = a->dtype}; break;
-    case FAM_A_MODEL_DTYPE: out = (plim_arg){.kind = PLIM_ARG_INT, .i = r->n->dtype}; break;
-    case FAM_A_TEXT: out = (plim_arg){.kind = PLIM_ARG_STR, .str = a->text}; break;
-    case FAM_A_EXPR: {
-        fam_value v = plim_fam_eval(r->x, a->expr);
-        out = v.kind == FAM_FLOAT  ? (plim_arg){.kind = PLIM_ARG_FLOAT, .f = v.f}
-              : v.kind == FAM_NONE ? (plim_arg){.kind = PLIM_ARG_NONE}
-                                   : (plim_arg){.kind = PLIM_ARG_INT, .i = v.i};
-        break;
+    case FAM_A_REF: return (plim_arg){.kind = PLIM_ARG_VALUE, .id = value_of(r, f, &a->ref)};
+    case FAM_A_LIST: return list_arg(r, f, a);
+    case FAM_A_FAR: return (plim_arg){.kind = PLIM_ARG_INT, .i = INT64_MAX};
+    case FAM_A_ANY: return (plim_arg){.kind = PLIM_ARG_FLOAT, .f = 1};
+    case FAM_A_DTYPE: return (plim_arg){.kind = PLIM_ARG_INT, .i = a->dtype};
+    case FAM_A_MODEL_DTYPE: return (plim_arg){.kind = PLIM_ARG_INT, .i = r->n->dtype};
+    case FAM_A_TEXT: return (plim_arg){.kind = PLIM_ARG_STR, .str = a->text};
+    case FAM_A_EXPR: break;
     }
-    }
-    return out;
+    return number_arg(plim_fam_eval(r->x, a->expr));
 }
 
 static void keep_results(runner *r, frame *f, const fam_stmt *s, const uint32_t *ids,
@@ -411,16 +426,15 @@ static void run_op(runner *r, frame *f, const fam_stmt *s)
 static void run_held(runner *r, const frame *f, const fam_stmt *s)
 {
     for (uint32_t i = 0; i < s->n && !is_stopped(r); i++) {
-        plim_named_arg arg = {PLIM_STR("self"),
-                              {.kind = PLIM_ARG_VALUE, .id = value_of(r, f, &s->args[i].ref)}};
+        uint32_t id = value_of(r, f, &s->args[i].ref);
         if (!is_stopped(r))
-            plim_nn_node(r->n, "plimsoll.held.default", &arg, 1, NULL, 0);
+            plim_nn_ends(r->n, id);
     }
 }
 
 /* ---- bodies ---------------------------------------------------------------------------------------------- */
 
-static void run_body(runner *r, frame *f, const fam_block *b, plim_str name);
+static void run_body(runner *r, frame *f, const fam_block *b, const char *name);
 static void run_statements(runner *r, frame *f, const fam_stmt *s);
 
 static const fam_block *block_at(runner *r, plim_str place)
@@ -498,7 +512,7 @@ static void run_call(runner *r, frame *f, const fam_stmt *s)
     const fam_block *b = block_at(r, in.place);
     if (!frame_open(r, &in, b) || !pass_args(r, f, s, &in))
         return;
-    run_body(r, &in, b, rel);
+    run_body(r, &in, b, rel.p);
     f->items[s->at] = (item){.out = in.out, .names = in.out_names, .n = in.n_out};
 }
 
@@ -523,7 +537,7 @@ static void run_loop(runner *r, frame *f, const fam_stmt *s)
     uint32_t level = r->loops, *kept = NULL, n_kept = 0, cap_kept = 0;
     frame first = {.path = f->path, .place = place_in(r, f, s->part)};
     const fam_block *b = block_at(r, first.place);
-    if (level == DEPTH || turns > MOST_TURNS)
+    if (level == DEPTH || turns > FAM_MOST)
         refuse_place(r, first.place, "too many turns");
     if (!b || is_stopped(r) || !pass_args(r, f, s, &first))
         return;
@@ -603,18 +617,15 @@ static const char *type_of(runner *r, const fam_stmt *s)
     return NULL;
 }
 
-static void run_body(runner *r, frame *f, const fam_block *b, plim_str name)
+static void run_body(runner *r, frame *f, const fam_block *b, const char *name)
 {
     const char *type = type_of(r, b->first);
-    plim_str copy = plim_fam_concat(r->a, name, PLIM_STR(""), PLIM_STR(""));
-    if (!copy.p)
-        runner_oom(r);
-    else if (!type || r->depth == DEEPEST)
+    if (!type || r->depth == DEEPEST)
         refuse_place(r, f->place, "no class");
     if (is_stopped(r))
         return;
     r->depth++;
-    plim_nn_enter(r->n, copy.p, type);
+    plim_nn_enter(r->n, name, type);
     plim_nn_called(r->n, f->ins, f->n_ins);
     run_statements(r, f, b->first);
     plim_nn_leave(r->n);
@@ -652,11 +663,9 @@ static void set_call(fam_program *p, const plim_family_call *call)
 static uint32_t add_input(runner *r, const fam_stmt *s)
 {
     int64_t dim[PLIM_MAX_RANK];
-    plim_dtype t = s->args[s->n].kind == FAM_A_DTYPE ? s->args[s->n].dtype : r->n->dtype;
-    uint32_t rank = PLIM_MIN(s->n, PLIM_MAX_RANK);
-    for (uint32_t i = 0; i < rank; i++)
-        dim[i] = plim_fam_int(r->x, s->args[i].expr);
-    return is_stopped(r) ? PLIM_NONE : plim_nn_input(r->n, s->text, t, (plim_ints){dim, rank});
+    return sizes_of(r, s, plim_str_of(s->text), dim)
+               ? plim_nn_input(r->n, s->text, type_in(r, s), (plim_ints){dim, s->n})
+               : PLIM_NONE;
 }
 
 /* Adds the inputs of the model; tokens that are labels, too, are one tensor. */
@@ -759,12 +768,10 @@ void plim_family_build(plim_nn *n, plim_family_model *m, const plim_family_call 
 {
     runner r = {.p = m, .x = &m->names, .n = n, .a = n->g->arena};
     set_call(m, call);
-    const uint32_t *turn = index_names(&r, 'i'), *child = index_names(&r, 'j');
-    if (!turn || !child)
-        return;
-    memcpy(r.turn, turn, sizeof r.turn);
-    memcpy(r.child, child, sizeof r.child);
+    name_turns(&r, 'i', r.turn);
+    name_turns(&r, 'j', r.child);
     n->g->lifetimes = true;
-    run_model(&r, call);
+    if (!is_stopped(&r))
+        run_model(&r, call);
     is_stopped(&r);
 }

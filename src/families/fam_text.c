@@ -58,14 +58,12 @@ static plim_str read_upto(reader *r, const char *ends)
     return (plim_str){from, (size_t)(r->line.p - from)};
 }
 
-static void reader_oom(reader *r) { r->x->st = r->x->st ? r->x->st : plim_oom(r->x->err); }
-
 static const char *copy_text(reader *r, const char *before, plim_str s, const char *after)
 {
     plim_str t =
         plim_fam_concat(r->p->names.arena, plim_str_of(before), s, plim_str_of(after));
     if (!t.p)
-        reader_oom(r);
+        plim_fam_oom(r->x);
     return t.p;
 }
 
@@ -98,7 +96,7 @@ static plim_str read_starred(reader *r, const char *ends, const fam_expr ***inde
         text = plim_fam_concat(r->p->names.arena, text, part,
                                brace ? PLIM_STR("*") : PLIM_STR(""));
         if (!text.p)
-            reader_oom(r);
+            plim_fam_oom(r->x);
         if (!brace || r->x->st)
             break;
         r->line.p++;
@@ -111,7 +109,7 @@ static plim_str read_starred(reader *r, const char *ends, const fam_expr ***inde
     }
     *index = PLIM_NEW_N(r->p->names.arena, const fam_expr *, (uint64_t)n + 1);
     if (!*index)
-        reader_oom(r);
+        plim_fam_oom(r->x);
     else
         memcpy(*index, found, n * sizeof *found);
     return text;
@@ -184,7 +182,7 @@ static fam_ref read_ref(reader *r)
         fam_ref *other = PLIM_NEW(r->p->names.arena, fam_ref);
         r->line.p++;
         if (!other) {
-            reader_oom(r);
+            plim_fam_oom(r->x);
             break;
         }
         *other = read_one(r);
@@ -221,7 +219,7 @@ static const fam_arg *read_args(reader *r, const char *end, bool named, uint32_t
     }
     kept = PLIM_NEW_N(r->p->names.arena, fam_arg, (uint64_t)*n + 1);
     if (!kept)
-        r->x->st = r->x->st ? r->x->st : plim_oom(r->x->err);
+        plim_fam_oom(r->x);
     else
         memcpy(kept, found, *n * sizeof *found);
     return kept;
@@ -334,7 +332,7 @@ static void read_leaf(reader *r, fam_stmt *s)
     const fam_arg *dims = read_args(r, "]", false, &s->n, 0);
     fam_arg *all = PLIM_NEW_N(r->p->names.arena, fam_arg, (uint64_t)s->n + 1);
     if (!all) {
-        reader_oom(r);
+        plim_fam_oom(r->x);
         return;
     }
     memcpy(all, dims, s->n * sizeof *dims);
@@ -348,7 +346,7 @@ static void read_tie(reader *r, fam_stmt *s)
     s->what = FAM_TIE;
     s->text = copy_text(r, "", read_name(r), "");
     if (!to) {
-        reader_oom(r);
+        plim_fam_oom(r->x);
         return;
     }
     to->kind = FAM_A_TEXT;
@@ -415,7 +413,7 @@ static const fam_stmt *read_statements(reader *r, uint32_t indent, uint32_t *ite
     while (!r->x->st && !r->done && r->indent == indent) {
         fam_stmt *s = PLIM_NEW(r->p->names.arena, fam_stmt);
         if (!s) {
-            reader_oom(r);
+            plim_fam_oom(r->x);
             return NULL;
         }
         *end = s;
@@ -441,12 +439,12 @@ static void read_block(reader *r)
     fam_block block = {0};
     do {
         if (!plim_map_put(p->names.arena, &p->places, read_upto(r, ","), p->n_blocks + 1))
-            reader_oom(r);
+            plim_fam_oom(r->x);
     } while (plim_fam_take(&r->line, ","));
     next_line(r);
     block.first = read_statements(r, 1, &block.items);
     if (!PLIM_PUSH_ROOM(p->names.arena, p->blocks, p->n_blocks, p->cap_blocks))
-        reader_oom(r);
+        plim_fam_oom(r->x);
     else
         p->blocks[p->n_blocks++] = block;
 }
@@ -457,7 +455,7 @@ static plim_str note_objects(reader *r, plim_str name)
     for (size_t i = 0; i < name.n; i++)
         if (name.p[i] == '.' &&
             !plim_map_put(r->p->names.arena, &r->p->objects, (plim_str){name.p, i}, 1))
-            reader_oom(r);
+            plim_fam_oom(r->x);
     return name;
 }
 
@@ -484,7 +482,7 @@ static void read_key(reader *r)
         k.fallback = plim_fam_parse(r->x, &r->line);
     }
     if (!PLIM_PUSH_ROOM(p->names.arena, p->keys, p->n_keys, p->cap_keys))
-        reader_oom(r);
+        plim_fam_oom(r->x);
     else
         p->keys[p->n_keys++] = k;
 }
@@ -494,7 +492,7 @@ static void read_names(reader *r, plim_map *into)
     plim_fam_space(&r->line);
     while (!r->x->st && r->line.p < r->line.end)
         if (!plim_map_put(r->p->names.arena, into, note_objects(r, read_name(r)), 1))
-            reader_oom(r);
+            plim_fam_oom(r->x);
         else
             plim_fam_space(&r->line);
 }
@@ -506,7 +504,7 @@ static void read_alias(reader *r)
     plim_str other = read_name(r), key = read_name(r);
     if (!plim_map_put(p->names.arena, &p->aliases, other, p->n_aliases + 1) ||
         !PLIM_PUSH_ROOM(p->names.arena, p->alias, p->n_aliases, p->cap_aliases))
-        reader_oom(r);
+        plim_fam_oom(r->x);
     else
         p->alias[p->n_aliases++] = key;
 }
@@ -515,7 +513,7 @@ static fam_stmt *read_input(reader *r, fam_what what, fam_stmt *last)
 {
     fam_stmt *s = PLIM_NEW(r->p->names.arena, fam_stmt);
     if (!s) {
-        reader_oom(r);
+        plim_fam_oom(r->x);
         return last;
     }
     s->what = what;
