@@ -174,7 +174,7 @@ static plim_status unknown_type(const head *hd, plim_err *err)
 static void check_head(plim_hf *h, const head *hd)
 {
     plim_dtype t;
-    if (hd->architecture.n && !plim_hf_names_have(h->family->classes, hd->architecture))
+    if (hd->architecture.n && !plim_item_has(h->family->classes, hd->architecture))
         plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
                      "class '" PLIM_STR_FMT
                      "' is not supported: for this model type plimsoll builds %s",
@@ -363,13 +363,14 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
                                const plim_binding *bind, plim_err *err)
 {
     const plim_hf_group *group;
-    const plim_family *family = plim_family_find(hd->model_type);
     plim_binding sizes = {0};
     if (bind)
         sizes = *bind;
     const plim_attention asked = sizes.attention;
     sizes.attention = attention_of(hd, asked);
-    if (family && !plim_hf_find(hd->model_type, &group)) {
+    const plim_hf_family *known = family_of(hd, &group);
+    const plim_family *family = known ? NULL : plim_family_find(hd->model_type);
+    if (family) {
         PLIM_TRY(build_family(g, b, hd, family, &sizes, err));
         return note_kernel(g, hd, asked, err);
     }
@@ -380,7 +381,7 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
                  .mask = PLIM_NONE,
                  .unused = PLIM_NONE,
                  .hidden = PLIM_NONE,
-                 .family = family_of(hd, &group),
+                 .family = known,
                  .bind = &sizes,
                  .architecture = hd->architecture};
     if (!h.family && plim_hf_find(hd->inner, &group))

@@ -29,6 +29,7 @@
 #ifndef PLIM_HF_H
 #define PLIM_HF_H
 
+#include "base/items.h"
 #include "base/json.h"
 #include "import/import.h"
 #include "nn/nn.h"
@@ -68,9 +69,6 @@ plim_json plim_hf_json(plim_bytes b, plim_err *err);
 plim_str plim_hf_word(plim_json *j);
 /* Fails because the value at j, that of a key, is not what is expected: "a string". */
 void plim_hf_expected(plim_json *j, plim_str key, const char *what);
-
-/* Whether `word` is one of the names in "n_embd hidden_size". */
-bool plim_hf_names_have(const char *names, plim_str word);
 
 enum { PLIM_HF_MAX_LAYERS = 1024 };
 

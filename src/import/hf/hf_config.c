@@ -26,16 +26,6 @@ plim_str plim_hf_word(plim_json *j)
 
 /* ---- keys into fields ------------------------------------------------------------- */
 
-bool plim_hf_names_have(const char *names, plim_str word)
-{
-    for (size_t len; *names; names += len + (names[len] == ' ')) {
-        len = strcspn(names, " ");
-        if (plim_str_eq(word, (plim_str){names, len}))
-            return true;
-    }
-    return false;
-}
-
 static bool first_name_is(const plim_hf_key *k, const char *name)
 {
     size_t n = strlen(name);
@@ -217,7 +207,7 @@ static void read_value(plim_json *j, const reading *r, const plim_hf_key *k, pli
 static bool read_key(plim_json *j, const reading *r, plim_str name)
 {
     for (size_t i = 0; i < r->g->n_keys; i++)
-        if (plim_hf_names_have(r->g->keys[i].names, name)) {
+        if (plim_item_has(r->g->keys[i].names, name)) {
             read_value(j, r, &r->g->keys[i], name);
             return true;
         }
@@ -237,10 +227,10 @@ static bool is_outer(const plim_hf_group *g, plim_str name)
     return false;
 }
 
+/* "vision_config", and not "_config" alone */
 static bool ends_with(plim_str s, const char *tail)
 {
-    const size_t n = strlen(tail);
-    return s.n > n && !memcmp(s.p + s.n - n, tail, n);
+    return plim_str_ends(s, plim_str_of(tail)) && !plim_str_is(s, tail);
 }
 
 /* Whether a value describes a part of the model, as "vision_config" and "mm_vision_tower" do, and not only how
@@ -254,7 +244,7 @@ static bool is_part(plim_json *j, plim_str key, plim_json_kind kind)
     in.err = NULL;
     if (kind == PLIM_JSON_STRING)
         return ends_with(key, "_tower");
-    if (kind != PLIM_JSON_OBJECT || plim_hf_names_have(settings, key))
+    if (kind != PLIM_JSON_OBJECT || plim_item_has(settings, key))
         return false;
     plim_json_object(&in);
     return (ends_with(key, "_config") || ends_with(key, "_tower")) &&
@@ -442,7 +432,7 @@ const bool *plim_hf_layers_called(plim_hf *h, const char *key, plim_str raw, con
     for (; flags && !h->n.st && plim_json_item(&j); i++) {
         plim_json at = j;
         plim_str raw_item = plim_json_raw(&at), is = plim_hf_word(&j);
-        if (!plim_str_is(is, word) && !plim_hf_names_have(words, is))
+        if (!plim_str_is(is, word) && !plim_item_has(words, is))
             plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
                          "'%s' has %.*s for layer %" PRId64 ", expected %s or one of: %s", key,
                          SHOWN(raw_item), i, word, words);

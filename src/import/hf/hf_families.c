@@ -47,7 +47,7 @@ const plim_hf_family *plim_hf_find_class(plim_str class, const plim_hf_group **g
 {
     for (uint32_t i = 0; (*group = plim_hf_group_at(i)) != NULL; i++)
         for (size_t k = 0; k < (*group)->n_families; k++)
-            if (class.n && plim_hf_names_have((*group)->families[k].classes, class))
+            if (class.n && plim_item_has((*group)->families[k].classes, class))
                 return &(*group)->families[k];
     return NULL;
 }

@@ -28,7 +28,7 @@ plim_status plim_hf_names_of(plim_hf_names *n, plim_str model_type, plim_arena *
         return plim_oom(err);
     for (size_t i = 0; i < PLIM_COUNT(all_rules); i++) {
         const plim_hf_rule *r = &all_rules[i];
-        if (*r->types && !plim_hf_names_have(r->types, model_type))
+        if (*r->types && !plim_item_has(r->types, model_type))
             continue;
         if (r->kind == BASE)
             n->base = plim_str_of(r->from);

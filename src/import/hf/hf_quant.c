@@ -444,7 +444,7 @@ static bool is_filled(plim_str raw)
 /* "": null, which is the default. */
 static void check_word(plim_hf *h, const char *key, plim_str word, const char *known)
 {
-    if (word.n && !plim_hf_names_have(known, word))
+    if (word.n && !plim_item_has(known, word))
         plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
                      "'%s' is '" PLIM_STR_FMT "', expected one of: %s", key,
                      (int)PLIM_MIN(word.n, (size_t)40), word.p, known);
