@@ -57,32 +57,32 @@ static void note_call(const plim_graph *g, uint32_t held, uint32_t *until, uint3
 bool plim_step_release_plan(plim_arena *a, const plim_graph *g, plim_release *out)
 {
     uint32_t *depth = PLIM_NEW_N(a, uint32_t, g->n_scopes),
-             *last = PLIM_NEW_N(a, uint32_t, g->n_scopes),
-             *first = PLIM_NEW_N(a, uint32_t, g->n_scopes);
+             *held =
+                 PLIM_NEW_N(a, uint32_t, g->n_scopes); /* arguments of that call: so long */
     uint32_t *until = PLIM_NEW_N(a, uint32_t, g->n_values);
     out->first = PLIM_NEW_N(a, uint32_t, (uint64_t)g->n_nodes + 2);
     out->ids = PLIM_NEW_N(a, uint32_t, g->n_values);
-    if (!depth || !last || !first || !until || !out->first || !out->ids)
+    if (!depth || !held || !until || !out->first || !out->ids)
         return false;
     for (uint32_t i = 0; i < g->n_scopes; i++)
         depth[i] = scope_depth(g, i);
-    for (uint32_t i = 0; i < g->n_nodes; i++)
-        for (uint32_t s = g->nodes[i].scope; s != PLIM_NONE; s = g->scopes[s].parent)
-            last[s] = i;
-    for (uint32_t i = g->n_nodes; i-- > 0;)
-        for (uint32_t s = g->nodes[i].scope; s != PLIM_NONE; s = g->scopes[s].parent)
-            first[s] = i;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        /* to its last node, or to its first: what holds them then is said by a node */
+        const uint32_t at = g->lifetimes ? g->n_nodes - 1 - i : i;
+        for (uint32_t s = g->nodes[at].scope; s != PLIM_NONE; s = g->scopes[s].parent)
+            held[s] = at;
+    }
     for (uint32_t i = 0; i < g->n_values; i++) /* unused results are freed at once */
         until[i] = g->values[i].node;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         const plim_node *n = &g->nodes[i];
         for (uint32_t k = 0; k < n->n_args; k++)
             for (uint32_t j = 0; j < plim_arg_values(&n->args[k]); j++)
-                note_use(g, depth, last, until, plim_arg_value(&n->args[k], j), i);
+                note_use(g, depth, held, until, plim_arg_value(&n->args[k], j), i);
     }
     for (uint32_t i = 0; i < g->n_scopes; i++)
         for (uint32_t k = 0; k < g->scopes[i].n_args; k++)
-            note_call(g, g->lifetimes ? first[i] : last[i], until, g->scopes[i].args[k]);
+            note_call(g, held[i], until, g->scopes[i].args[k]);
     for (uint32_t i = 0; i < g->n_outputs; i++)
         until[g->outputs[i]] = PLIM_NONE; /* the loop holds them */
     for (uint32_t i = 0; i < g->n_values; i++)
