@@ -92,15 +92,23 @@ static plim_str folder_of(plim_str name)
     return (plim_str){name.p, slash ? (size_t)(slash - name.p) : 0};
 }
 
+static plim_status make_folder_of(plim_arena *a, plim_str into, plim_str name, plim_err *err)
+{
+    plim_str below = folder_of(name), folder = join_path(a, into, below);
+    if (!folder.p)
+        return plim_oom(err);
+    return below.n && mkdir(folder.p, 0700) && errno != EEXIST
+               ? no_write("make", folder.p, errno, err)
+               : PLIM_OK;
+}
+
 static plim_status write_file(plim_arena *a, plim_str into, const plim_hub_file *f,
                               plim_err *err)
 {
-    plim_str below = folder_of(f->name), path = join_path(a, into, f->name);
-    plim_str folder = join_path(a, into, below);
-    if (!path.p || !folder.p)
+    plim_str path = join_path(a, into, f->name);
+    if (!path.p)
         return plim_oom(err);
-    if (below.n && mkdir(folder.p, 0700) && errno != EEXIST)
-        return no_write("make", folder.p, errno, err);
+    PLIM_TRY(make_folder_of(a, into, f->name, err));
     int fd = open(path.p, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     return finish_file(fd, path.p, f->body, err);
 }
@@ -129,13 +137,11 @@ static plim_status move_files(plim_arena *a, plim_str from, plim_str into,
                               const plim_hub_file *files, uint32_t n, plim_err *err)
 {
     for (uint32_t i = 0; i < n; i++) {
-        plim_str below = folder_of(files[i].name), folder = join_path(a, into, below),
-                 old = join_path(a, from, files[i].name),
+        plim_str old = join_path(a, from, files[i].name),
                  new = join_path(a, into, files[i].name);
-        if (!folder.p || !old.p || !new.p)
+        if (!old.p || !new.p)
             return plim_oom(err);
-        if (below.n && mkdir(folder.p, 0700) && errno != EEXIST)
-            return no_write("make", folder.p, errno, err);
+        PLIM_TRY(make_folder_of(a, into, files[i].name, err));
         if (!plim_file_exists(new.p) && rename(old.p, new.p))
             return no_write("write", new.p, errno, err);
     }
