@@ -19,9 +19,11 @@ import json
 import os
 import sys
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
+
+from ._door import library_of
 
 Shape = Tuple[int, ...]
 
@@ -109,16 +111,6 @@ def _usual(size: int, traced: int, limits: Any) -> int:
     """The size of a run that names none, if the export holds for it."""
     least, most = limits or (1, None)
     return size if (least <= 2 or size >= least) and (most is None or size <= most) else traced
-
-
-def library_of(config: Union[str, Mapping[str, Any]]) -> str:
-    """The name of the library that builds it."""
-    if isinstance(config, str):
-        library = config.partition(":")[0]
-        if library not in _NAMED:
-            raise Refusal(f"'{config}' names no library: write timm:NAME or torchvision:NAME")
-        return library
-    return "diffusers" if "_class_name" in config else "transformers"
 
 
 def _builder_of(config: Union[str, Mapping[str, Any]]) -> Callable[[Asked], Built]:

@@ -74,7 +74,8 @@ def release(name: str) -> Optional[str]:
     return f"of {os.stat(spec.origin).st_mtime_ns}" if spec and spec.origin and os.path.isfile(spec.origin) else None
 
 
-def _library(config: Any) -> str:
+def library_of(config: Any) -> str:
+    """The name of the library that builds it; whether it is one that is known, _key says."""
     if isinstance(config, str):
         return config.partition(":")[0]
     return "diffusers" if "_class_name" in config else "transformers"
@@ -96,8 +97,8 @@ def _read_beside(folder: Optional[str], config: Any, trust: bool) -> Iterator[by
 
 
 def _key(config: Any, folder: Optional[str], asked: Dict[str, Any]) -> str:
-    library = _library(config)
-    if library not in ("transformers", "diffusers", *NAMES):
+    library = library_of(config)
+    if isinstance(config, str) and library not in NAMES:
         raise Failure(f"'{config}' names no library: write timm:NAME or torchvision:NAME")
     missing = [name for name in ("torch", library) if release(name) is None]
     if missing:
