@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
-import math
 import re
 import time
 
@@ -208,10 +207,6 @@ def search(rows: Rows, values: Sequence[int], candidates: Set[str]) -> Optional[
     return min(best, key=lambda e: (e.cost, e.text)).text if best else None
 
 
-def divide(a: int, b: int) -> int:
-    return a // b
-
-
 def value_of(text: str, row: Dict[str, Any]) -> Any:
     """What the expression is in a row; for checks."""
     code = _compiled.get(text)
@@ -240,13 +235,6 @@ class _Row(dict):  # type: ignore
 def _python(text: str) -> str:
     """a.b and $x are names of features."""
     return re.sub(r"\$", "_D_", re.sub(r"(?<=[A-Za-z_0-9])\.(?=[A-Za-z_])", "_P_", text))
-
-
-def decide(tree: "Tree", row: Dict[str, Any]) -> int:
-    while not isinstance(tree, int):
-        test, yes, no = tree
-        tree = yes if passes(test, row) else no
-    return tree
 
 
 def passes(test: str, row: Dict[str, Any]) -> bool:

@@ -213,7 +213,7 @@ class _Run:
         parts = path.split(".")
         out = []
         for i, part in enumerate(parts):
-            whole = ".".join(filter(None, [self.path, *parts[:i]])) if True else ""
+            whole = ".".join(filter(None, [self.path, *parts[:i]]))
             if part.isdigit() and star(whole) in self.fold.lists:
                 self.hole("int", int(part))
                 part = "*"
@@ -390,7 +390,6 @@ class _Run:
 
     def loop(self, turns: List[List[Any]], after: Set[int]) -> None:
         fold = self.fold
-        made = [set().union(*(fold.defined[id(x)] for x in t)) for t in turns]
         held = [{x.value.id for x in t if isinstance(x, Held)} for t in turns]
         used = [[v for x in t for v in fold.used[id(x)]] for t in turns]
         n = len(turns)
@@ -416,7 +415,6 @@ class _Run:
         width = max((len(c) for c in crossing), default=0)
         # what each variable is before the first turn
         init: List[Any] = [None] * width
-        first_use = [v for v in dict.fromkeys(v.id for v in used[0]) if v in self.names]
         if n > 1:
             init = self._initial(turns, crossing[1], owner, used)
         at = len(self.signs)

@@ -23,7 +23,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
-from expr import Chooser, choose, condition, decide, fit, passes, value_of
+from expr import Chooser, choose, condition, fit, is_right, passes, value_of
 from fold import Body
 from merge import Hole, Item, Merged, Statement, actual
 from probe import Run, Study
@@ -372,28 +372,7 @@ def ternary(tree: Any, words: List[str]) -> str:
 
 
 def matches(text: str, rows: Any, values: Any) -> bool:
-    try:
-        return all(value_of(text, row) == v for row, v in zip(rows, values))
-    except Exception:
-        return False
-
-
-def explain(obs: Any, signs: Any, base: Run) -> None:
-    first = list(signs)[0]
-    for sign, number in list(signs.items())[:12]:
-        runs = [(r, b) for r, b, c in obs if c == number]
-        print("   kind", number, len(runs), "runs, e.g.",
-              [(r.moved, {k: v for k, v in r.how.items() if v != base.how[k]}, b.env) for r, b in runs[:3]])
-        print("      ", where(first, sign))
-
-
-def where(a: Any, b: Any, path: str = "") -> str:
-    if isinstance(a, tuple) and isinstance(b, tuple):
-        for i, (x, y) in enumerate(zip(a, b)):
-            if x != y:
-                return where(x, y, f"{path}.{i}")
-        return f"{path}: {len(a)} and {len(b)} items: {str((a + b)[min(len(a), len(b)):][:1])[:200]}"
-    return f"{path}: {str(a)[:150]} | {str(b)[:150]}"
+    return all(is_right(text, row, v) for row, v in zip(rows, values))
 
 
 def main(out: str, task_name: str, kinds: List[str]) -> None:

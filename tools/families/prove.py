@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 from lines import SAME, built, crc32
 from probe import Run, Study
-from trace import Call, Held, Op, trace
+from trace import Call, Op, trace
 
 
 def shape(sizes: Any, dtype: Any) -> str:

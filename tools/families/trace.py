@@ -34,8 +34,6 @@ class Value:
     dtype: torch.dtype
     leaf: Optional[str] = None
     """The path of the parameter or buffer that it is."""
-    input: Optional[str] = None
-    """The name of the model's input that it is."""
     storage: Optional["Storage"] = None
 
 
@@ -158,13 +156,13 @@ class _Recorder(ProxyTorchDispatchMode):
             self.ops += 1
         return value
 
-    def add(self, tensor: torch.Tensor, leaf: Optional[str] = None, name: Optional[str] = None) -> Value:
+    def add(self, tensor: torch.Tensor, leaf: Optional[str] = None) -> Value:
         where = tensor.untyped_storage()._cdata
         storage = self.storages.get(where)
         if storage is None or not storage.tensors:
             storage = self.storages[where] = Storage()
         storage.tensors += 1
-        value = Value(self.count, tuple(tensor.shape), tensor.dtype, leaf, name, storage)
+        value = Value(self.count, tuple(tensor.shape), tensor.dtype, leaf, storage)
         storage.ids.append(value.id)
         self.count += 1
         key = id(tensor)
@@ -190,7 +188,7 @@ class _Recorder(ProxyTorchDispatchMode):
                 if torch.is_tensor(copied) and copied.is_meta:
                     self.value_of(copied)
             return out
-        with _stand_ins(self, func):
+        with _quiet(self):
             used = [self.value_of(t) for t in tensors]
             given = self._named(func, args, kwargs)
             out = _run(func, args, kwargs)
@@ -251,7 +249,7 @@ def _differs(a: Any, b: Any) -> bool:
 
 
 def _run(func: Any, args: Any, kwargs: Any) -> Any:
-    """On the meta device; what has no values there is answered as if nothing were padded, with the most elements."""
+    """On the meta device, whose grouped products are of bf16 alone."""
     name = func._schema.name
     if name == "aten::_grouped_mm" and args[0].dtype != torch.bfloat16:
         half = [a.to(torch.bfloat16) if torch.is_tensor(a) and a.is_floating_point() else a for a in args]
@@ -260,7 +258,8 @@ def _run(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _stand_ins(recorder: _Recorder, func: Any) -> Iterator[None]:
+def _quiet(recorder: _Recorder) -> Iterator[None]:
+    """Ops that an op itself calls are not recorded."""
     recorder.quiet += 1
     try:
         yield
@@ -350,8 +349,8 @@ def trace(module: torch.nn.Module, kwargs: Dict[str, Any]) -> Call:
     try:
         for path, leaf in [*module.named_parameters(), *module.named_buffers()]:
             recorder.add(leaf, leaf=path)
-        for name, tensor in kwargs.items():
-            recorder.add(tensor, name=name)
+        for tensor in kwargs.values():
+            recorder.add(tensor)
         with _answers(), _seen(module, recorder), recorder.reads, \
                 enable_python_dispatcher(), recorder:
             out = module(**kwargs)
