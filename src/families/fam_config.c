@@ -166,6 +166,31 @@ static bool known_object(fam_program *p, plim_str key)
 
 static void read_object(reading *r, plim_str prefix, int depth);
 
+/* The names of the classes, of which there are num_labels. */
+static void read_labels(reading *r)
+{
+    uint32_t at;
+    int64_t n = 0;
+    plim_str key;
+    plim_json_object(r->j);
+    for (; plim_json_member(r->j, &key); n++)
+        plim_json_skip(r->j);
+    fam_key *k = find_key(r->p, PLIM_STR("num_labels"), &at);
+    if (k && !r->given[at]) {
+        r->p->names.values[k->name] = (fam_value){.kind = FAM_INT, .i = n};
+        r->given[at] = true;
+    }
+}
+
+/* "gradient_checkpointing": false, which says nothing. */
+static bool is_off(const plim_json *j, plim_str key)
+{
+    plim_json again = *j;
+    again.err = NULL;
+    return plim_str_is(key, "gradient_checkpointing") &&
+           plim_json_peek(&again) == PLIM_JSON_BOOL && !plim_json_bool(&again);
+}
+
 static void read_member(reading *r, plim_str full, plim_str key, int depth)
 {
     fam_program *p = r->p;
@@ -174,9 +199,13 @@ static void read_member(reading *r, plim_str full, plim_str key, int depth)
         read_object(r, full, depth + 1);
         return;
     }
+    if (plim_str_is(full, "id2label") && plim_json_peek(r->j) == PLIM_JSON_OBJECT) {
+        read_labels(r);
+        return;
+    }
     plim_str now = is_known(p, full) ? full : name_now(p, full);
     fam_key *k = now.p ? find_key(p, now, &at) : NULL;
-    bool null = plim_json_peek(r->j) == PLIM_JSON_NULL;
+    bool null = plim_json_peek(r->j) == PLIM_JSON_NULL || is_off(r->j, key);
     if (!k && now.p && !is_known(p, now) && !plim_item_has(generic, key) && !null)
         meet_unknown(p, full);
     fam_value v = read_value(r, 0);

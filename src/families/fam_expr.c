@@ -64,6 +64,12 @@ uint32_t plim_fam_name(fam_names *x, plim_str name)
     }
     x->values[x->n++] = (fam_value){.kind = FAM_NONE};
     *at = x->n;
+    if (name.p[0] == '?') {
+        if (!PLIM_PUSH_ROOM(x->arena, x->passed, x->n_passed, x->cap_passed))
+            plim_fam_oom(x);
+        else
+            x->passed[x->n_passed++] = (fam_passed){{name.p + 1, name.n - 1}, x->n - 1};
+    }
     return *at - 1;
 }
 
@@ -83,7 +89,7 @@ static const fam_expr *make_expr(fam_names *x, fam_expr e)
 static bool word_char(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           c == '_' || c == '.' || c == '$';
+           c == '_' || c == '.' || c == '$' || c == '?';
 }
 
 static const fam_expr *read_number(fam_names *x, fam_line *l)

@@ -24,6 +24,12 @@ typedef struct fam_value {
 
 typedef struct fam_expr fam_expr; /* NULL where a text failed */
 
+/* "?attention_mask": whether that was passed to the module which is called. */
+typedef struct fam_passed {
+    plim_str name;
+    uint32_t id; /* an index into values */
+} fam_passed;
+
 /* Names that expressions use: keys, and what a run sets. */
 typedef struct fam_names {
     plim_arena *arena;
@@ -31,6 +37,8 @@ typedef struct fam_names {
     plim_map ids; /* to an index into values */
     fam_value *values;
     uint32_t n, cap;
+    fam_passed *passed;
+    uint32_t n_passed, cap_passed;
     plim_status st; /* the first error sticks */
 } fam_names;
 
@@ -173,9 +181,14 @@ struct plim_family_model {
     plim_str *alias; /* of which key */
     uint32_t n_blocks, cap_blocks, n_aliases, cap_aliases;
     const fam_stmt *inputs;
-    plim_str attention; /* by default */
+    const fam_expr *image[2]; /* height and width; NULL: none is an input */
+    bool fixed;               /* the class takes no others */
+    plim_str attention;       /* by default */
     fam_key *keys;
     uint32_t n_keys, cap_keys;
+    const uint32_t
+        *kept; /* values of the last pass that the cache keeps, in the order of the layers */
+    uint32_t n_kept;
 };
 
 plim_status plim_fam_read(fam_program *p, plim_arena *a, plim_str text, plim_err *err);

@@ -504,6 +504,18 @@ static plim_str place_in(runner *r, const frame *f, const char *part)
     return plim_fam_concat(r->a, f->place, plim_str_of(part), PLIM_STR(""));
 }
 
+/* What tests ask of the arguments of a call. */
+static void note_passed(runner *r, const frame *f)
+{
+    for (uint32_t i = 0; i < r->x->n_passed; i++) {
+        const fam_passed *p = &r->x->passed[i];
+        bool found = false;
+        for (uint32_t k = 0; k < f->n_ins && !found; k++)
+            found = plim_str_eq(f->in_names[k], p->name);
+        r->x->values[p->id] = (fam_value){.kind = FAM_BOOL, .i = found};
+    }
+}
+
 static void run_call(runner *r, frame *f, const fam_stmt *s)
 {
     plim_str rel = put_indices(r, plim_str_of(s->text), s->index);
@@ -512,7 +524,9 @@ static void run_call(runner *r, frame *f, const fam_stmt *s)
     const fam_block *b = block_at(r, in.place);
     if (!frame_open(r, &in, b) || !pass_args(r, f, s, &in))
         return;
+    note_passed(r, &in);
     run_body(r, &in, b, rel.p);
+    note_passed(r, f);
     f->items[s->at] = (item){.out = in.out, .names = in.out_names, .n = in.n_out};
 }
 
@@ -552,6 +566,7 @@ static void run_loop(runner *r, frame *f, const fam_stmt *s)
         }
     }
     r->loops--;
+    note_passed(r, f);
     if (is_stopped(r))
         return;
     keep_results(r, f, s, first.carried, first.n_carried);
@@ -651,8 +666,25 @@ static void set_number(fam_program *p, const char *name, int64_t i)
     set_value(p, name, (fam_value){.kind = FAM_INT, .i = i});
 }
 
+/* The sizes of images, which the configuration has, too. */
+static void set_image(fam_program *p, const plim_family_call *call)
+{
+    static const char *const names[] = {"$height", "$width"};
+    for (int i = 0; i < 2 && p->image[0]; i++) {
+        int64_t size = plim_fam_int(&p->names, p->image[i]), other = call->image[i];
+        if (other && other != size && p->fixed)
+            plim_fam_fail(&p->names, 0,
+                          "images of %" PRId64 " x %" PRId64 ": the class takes those of its "
+                          "configuration, %" PRId64 " x %" PRId64,
+                          call->image[0], call->image[1], plim_fam_int(&p->names, p->image[0]),
+                          plim_fam_int(&p->names, p->image[1]));
+        set_number(p, names[i], other ? other : size);
+    }
+}
+
 static void set_call(fam_program *p, const plim_family_call *call)
 {
+    set_image(p, call);
     set_number(p, "B", call->batch);
     set_number(p, "S", call->seq);
     set_number(p, "$train", call->train);
@@ -693,6 +725,24 @@ static void add_inputs(runner *r, frame *f, const plim_family_call *call)
     }
 }
 
+/* The results that the cache keeps: "cache.layers.*.keys". */
+static void note_kept(runner *r, const frame *f)
+{
+    static const char cache[] = "cache.";
+    uint32_t n = 0, *ids = NULL, cap = 0;
+    for (uint32_t i = 0; i < f->n_out; i++) {
+        plim_str name = f->out_names[i];
+        bool is = name.n >= sizeof cache - 1 && !memcmp(name.p, cache, sizeof cache - 1);
+        for (uint32_t k = 0; is && k < f->out[i].n; k++)
+            if (PLIM_PUSH_ROOM(r->a, ids, n, cap))
+                ids[n++] = f->out[i].ids[k];
+            else
+                runner_oom(r);
+    }
+    r->p->kept = ids;
+    r->p->n_kept = n;
+}
+
 static void run_model(runner *r, const plim_family_call *call)
 {
     const fam_block *root = block_at(r, PLIM_STR(""));
@@ -707,7 +757,9 @@ static void run_model(runner *r, const plim_family_call *call)
     make_module(r, PLIM_STR(""), PLIM_STR(""));
     if (is_stopped(r))
         return;
+    note_passed(r, &f);
     run_statements(r, &f, root->first);
+    note_kept(r, &f);
     for (uint32_t i = 0; i < f.n_out && !is_stopped(r); i++)
         for (uint32_t k = 0; k < f.out[i].n; k++)
             plim_nn_output(r->n, f.out[i].ids[k]);
@@ -727,6 +779,7 @@ plim_status plim_family_open(plim_arena *a, const plim_family *f, plim_str confi
 
 plim_str plim_family_unread(const plim_family_model *m) { return plim_buf_str(&m->unread); }
 plim_str plim_family_attention(const plim_family_model *m) { return m->attention; }
+bool plim_family_sees(const plim_family_model *m) { return m->image[0]; }
 plim_str plim_family_class(const plim_family_model *m) { return m->class; }
 
 bool plim_family_caches(const plim_family_model *m)
@@ -774,4 +827,72 @@ void plim_family_build(plim_nn *n, plim_family_model *m, const plim_family_call 
     if (!is_stopped(&r))
         run_model(&r, call);
     is_stopped(&r);
+}
+
+/* ---- what layers keep --------------------------------------------------------------------------------------- */
+
+/* More tokens than a window has. */
+static int64_t many_tokens(plim_family_model *m)
+{
+    enum { MANY = 1 << 17 };
+    bool hard;
+    int64_t most = plim_family_positions(m, &hard);
+    return hard && most < MANY ? most : MANY;
+}
+
+/* The layer whose keys and values these are.  A window keeps all its tokens but the one that comes next. */
+static bool layer_of(const plim_meta *keys, const plim_meta *values, int64_t tokens,
+                     plim_kv_layers *out)
+{
+    if (keys->rank != 4 || values->rank != 4 || keys->dim[1] != values->dim[1] ||
+        keys->dim[2] != values->dim[2] || keys->dim[2] > tokens)
+        return false;
+    *out = (plim_kv_layers){.layers = 1,
+                            .heads = keys->dim[1],
+                            .keys = keys->dim[3],
+                            .values = values->dim[3],
+                            .window = keys->dim[2] < tokens ? keys->dim[2] + 1 : 0};
+    return true;
+}
+
+static bool add_layers(const plim_family_model *m, const plim_graph *pass, int64_t tokens,
+                       plim_graph *g)
+{
+    plim_kv_layers kv;
+    bool all = m->n_kept > 0 && m->n_kept % 2 == 0;
+    for (uint32_t i = 0; all && i < m->n_kept; i += 2)
+        all = layer_of(&pass->values[m->kept[i]].meta, &pass->values[m->kept[i + 1]].meta,
+                       tokens, &kv);
+    for (uint32_t i = 0; all && i < m->n_kept; i += 2) {
+        layer_of(&pass->values[m->kept[i]].meta, &pass->values[m->kept[i + 1]].meta, tokens,
+                 &kv);
+        if (!plim_graph_add_kv(g, &kv))
+            return false;
+    }
+    return true;
+}
+
+plim_status plim_family_keeps(plim_family_model *m, plim_graph *g, plim_err *err)
+{
+    uint32_t latent;
+    if (!plim_family_caches(m) ||
+        plim_map_get(&m->names.ids, PLIM_STR("kv_lora_rank"), &latent)) /* engines keep less */
+        return PLIM_OK;
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_graph pass = {.arena = &a};
+    plim_nn n;
+    plim_status st = plim_graph_init(&pass, &a, err);
+    const plim_family_call call = {.batch = 1, .seq = many_tokens(m), .cache = true};
+    if (!st) {
+        plim_nn_init(&n, &pass, err);
+        n.infer = true;
+        plim_family_build(&n, m, &call);
+        st = n.st;
+    }
+    if (!st && !add_layers(m, &pass, call.seq, g))
+        st = plim_oom(err);
+    m->kept = NULL;
+    m->n_kept = 0;
+    plim_arena_free(&a);
+    return st;
 }

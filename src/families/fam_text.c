@@ -525,6 +525,17 @@ static fam_stmt *read_input(reader *r, fam_what what, fam_stmt *last)
     return s;
 }
 
+/* "image image_size, image_size fixed" */
+static void read_image(reader *r)
+{
+    fam_program *p = r->p;
+    p->image[0] = plim_fam_parse(r->x, &r->line);
+    if (!plim_fam_take(&r->line, ","))
+        fail_expected(r, "','");
+    p->image[1] = plim_fam_parse(r->x, &r->line);
+    p->fixed = plim_fam_take(&r->line, "fixed");
+}
+
 /* "class Qwen3ForCausalLM" */
 static void read_head(reader *r)
 {
@@ -566,6 +577,8 @@ plim_status plim_fam_read(fam_program *p, plim_arena *a, plim_str text, plim_err
             read_alias(&r);
         else if (take_word(&r, "input"))
             inputs = read_input(&r, FAM_INPUT, inputs);
+        else if (take_word(&r, "image"))
+            read_image(&r);
         else if (take_word(&r, "labels"))
             inputs = read_input(&r, FAM_LABELS, inputs);
         else

@@ -17,13 +17,15 @@
 
 typedef struct plim_family {
     const char *model_type; /* "qwen3" */
+    const char *class;      /* "Qwen3ForCausalLM" */
     const unsigned char *text;
     size_t n;
 } plim_family;
 
 uint32_t plim_family_count(void);
 const plim_family *plim_family_at(uint32_t i);
-const plim_family *plim_family_find(plim_str model_type); /* NULL: not known */
+/* "": any class, one with a head before the bare model; NULL: not known. */
+const plim_family *plim_family_find(plim_str model_type, plim_str class);
 
 /* A family with the keys of one configuration. */
 typedef struct plim_family_model plim_family_model;
@@ -38,12 +40,14 @@ plim_str plim_family_unread(
 plim_str plim_family_attention(const plim_family_model *m); /* by default: "sdpa", "eager" */
 bool plim_family_caches(
     const plim_family_model *m); /* generation keeps keys and values, or states */
+bool plim_family_sees(const plim_family_model *m); /* is called with images, not with tokens */
 /* How many tokens a sequence has at most, INT64_MAX if that is not said; *hard: they are rows of a table. */
 int64_t plim_family_positions(plim_family_model *m, bool *hard);
 
 /* How the model is called. */
 typedef struct plim_family_call {
     int64_t batch, seq;
+    int64_t image[2];       /* height and width of its images; 0: as the configuration says */
     bool train;             /* with labels, in train mode */
     bool tokens_are_labels; /* one tensor is both */
     bool cache;             /* use_cache */
@@ -52,5 +56,9 @@ typedef struct plim_family_call {
 
 /* Writes the model, parameters in n->dtype. */
 void plim_family_build(plim_nn *n, plim_family_model *m, const plim_family_call *call);
+
+/* What its layers keep of the tokens of a sequence, into g->kv: as a pass over more tokens than any window has keeps them.
+ * Nothing is added where that is not keys and values alone.  PLIM_ENOMEM, or errors of plim_family_build. */
+plim_status plim_family_keeps(plim_family_model *m, plim_graph *g, plim_err *err);
 
 #endif

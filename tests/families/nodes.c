@@ -1,7 +1,7 @@
 /* nodes.c -- prints the parameters and nodes of a family's model, a line each: target, types and shapes of its results.
  * tools/families/prove.py compares them with a run of transformers.
  *
- *     nodes FAMILY.fam CONFIG.json DTYPE BATCH SEQ [train] [eager] [cache] */
+ *     nodes FAMILY.fam CONFIG.json DTYPE BATCH SEQ [train] [eager] [cache] [HEIGHTxWIDTH] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +53,10 @@ static plim_family_call call_of(int argc, char **argv)
         call.train |= !strcmp(argv[i], "train");
         call.eager |= !strcmp(argv[i], "eager");
         call.cache |= !strcmp(argv[i], "cache");
+        if (strchr(argv[i], 'x')) {
+            call.image[0] = atoll(argv[i]);
+            call.image[1] = atoll(strchr(argv[i], 'x') + 1);
+        }
     }
     return call;
 }
@@ -66,12 +70,13 @@ int main(int argc, char **argv)
     plim_nn n;
     if (argc < 6) {
         fprintf(stderr,
-                "usage: %s FAMILY.fam CONFIG.json DTYPE BATCH SEQ [train] [eager] [cache]\n",
+                "usage: %s FAMILY.fam CONFIG.json DTYPE BATCH SEQ [train] [eager] [cache] "
+                "[HEIGHTxWIDTH]\n",
                 argv[0]);
         return 2;
     }
     plim_str text = read_all(&a, argv[1]);
-    const plim_family family = {"", (const unsigned char *)text.p, text.n};
+    const plim_family family = {"", "", (const unsigned char *)text.p, text.n};
     plim_family_call call = call_of(argc, argv);
     plim_status st = plim_graph_init(&g, &a, &err);
     plim_nn_init(&n, &g, &err);

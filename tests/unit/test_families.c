@@ -62,6 +62,62 @@ static const char toy[] = "family toy\n"
                           " 3 relu(%2|1|0)\n"
                           " return 0=%3\n";
 
+/* Images, classes by their number, and a module that is called with a mask or without. */
+static const char seeing[] = "family eye\n"
+                             "class EyeForImageClassification\n"
+                             "task image\n"
+                             "input pixel_values [B, 3, $height, $width] $dtype\n"
+                             "image image_size, image_size // 2 fixed\n"
+                             "attention eager\n"
+                             "key image_size: int = 8\n"
+                             "key masked: bool = False\n"
+                             "key num_labels: int = 2\n"
+                             "at =\n"
+                             " type Eye\n"
+                             " child head\n"
+                             "at =head\n"
+                             " type Head\n"
+                             " param weight [num_labels, $height * $width * 3] $dtype\n"
+                             "at /\n"
+                             " type Eye\n"
+                             " 0 flatten.using_ints(%pixel_values, start_dim=1)\n"
+                             " if masked\n"
+                             "  1 relu(%0)\n"
+                             " 2 call head(input=%0, mask=%1)\n"
+                             " 3 call head(input=%0)\n"
+                             " return 0=%2, 1=%3\n"
+                             "at /head\n"
+                             " type Head\n"
+                             " if ?mask and $height > 2\n"
+                             "  0 mul.Tensor(%input, other=%mask)\n"
+                             " 1 linear(%0|input, weight=.weight)\n"
+                             " return 0=%1\n";
+
+/* Every third layer keeps all tokens, the others those of a window but one. */
+static const char keeping[] =
+    "family keeper\n"
+    "class KeeperForCausalLM\n"
+    "task causal\n"
+    "input input_ids [B, S] int64\n"
+    "attention sdpa\n"
+    "key heads: int = 2\n"
+    "key layers: int = 6\n"
+    "key window: None | int = 16\n"
+    "ignored x\n"
+    "at =\n"
+    " type Keeper\n"
+    "at /\n"
+    " type Keeper\n"
+    " 0 loop0 layers ()\n"
+    " return 0=%input_ids, cache.layers.*.keys=%0[*]\n"
+    "at /loop0\n"
+    " if i0 % 3 == 2 or window == None\n"
+    "  0 zeros(size=[B, heads, S, 4], dtype=$dtype)\n"
+    " if not (i0 % 3 == 2 or window == None)\n"
+    "  1 zeros(size=[B, heads, min(S, window - 1), 4], dtype=$dtype)\n"
+    " 2 relu(%1|0)\n"
+    " keep %1|0, %2\n";
+
 typedef struct built {
     plim_graph g;
     plim_arena a;
@@ -73,7 +129,7 @@ typedef struct built {
 
 static void build(built *b, const char *text, const char *config, const plim_family_call *call)
 {
-    const plim_family f = {"toy", (const unsigned char *)text, strlen(text)};
+    const plim_family f = {"toy", "Toy", (const unsigned char *)text, strlen(text)};
     plim_family_model *m = NULL;
     plim_nn n;
     *b = (built){.a = PLIM_ARENA_INIT, .err = PLIM_ERR_INIT};
@@ -155,6 +211,86 @@ static void test_refuses(void **state)
     }
 }
 
+static void test_images(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config;
+        int64_t image[2];
+        bool fixed;
+        uint64_t parameters;
+        uint32_t nodes; /* 0: refused */
+    } rows[] = {
+        {"{}", {0, 0}, false, 2 * 8 * 4 * 3, 3},
+        {"{\"masked\": true}", {0, 0}, false, 2 * 8 * 4 * 3, 5},
+        {"{\"image_size\": 10}", {0, 0}, true, 2 * 10 * 5 * 3, 3},
+        {"{}", {6, 7}, false, 2 * 6 * 7 * 3, 3},
+        {"{\"masked\": true}", {2, 7}, false, 2 * 2 * 7 * 3, 4},
+        {"{}", {8, 4}, true, 2 * 8 * 4 * 3, 3},
+        {"{}", {8, 8}, true, 0, 0},
+        {"{\"id2label\": {\"0\": \"cat\", \"1\": \"dog\", \"2\": \"cow\"}}",
+         {0, 0},
+         false,
+         3 * 8 * 4 * 3,
+         3},
+        {"{\"num_labels\": 5, \"id2label\": {\"0\": \"cat\"}}",
+         {0, 0},
+         false,
+         5 * 8 * 4 * 3,
+         3},
+        {"{\"id2label\": null}", {0, 0}, false, 2 * 8 * 4 * 3, 3},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        char text[sizeof seeing];
+        built b;
+        const plim_family_call call = {.batch = 2,
+                                       .image = {rows[i].image[0], rows[i].image[1]}};
+        memcpy(text, seeing, sizeof seeing);
+        if (!rows[i].fixed)
+            memset(strstr(text, "fixed"), ' ', sizeof "fixed" - 1);
+        build(&b, text, rows[i].config, &call);
+        CHECK(rows[i].config, (b.st == PLIM_OK) == (rows[i].nodes > 0));
+        if (b.st)
+            CHECK(b.err.msg, strstr(b.err.msg, "images of 8 x 8"));
+        else
+            CHECK(rows[i].config, b.parameters == rows[i].parameters);
+        if (!b.st)
+            CHECK(rows[i].config, b.nodes == rows[i].nodes);
+    }
+}
+
+static void test_keeps(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config;
+        uint32_t kinds, runs;
+        int64_t window; /* of the first layer */
+        uint64_t elements;
+    } rows[] = {
+        {"{}", 2, 4, 16, 6 * 2 * 8},
+        {"{\"window\": null, \"heads\": 3}", 1, 1, 0, 6 * 3 * 8},
+        {"{\"layers\": 2, \"window\": 9}", 1, 1, 9, 2 * 2 * 8},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        const plim_family f = {"keeper", "KeeperForCausalLM", (const unsigned char *)keeping,
+                               sizeof keeping - 1};
+        plim_arena a = PLIM_ARENA_INIT;
+        plim_graph g = {.arena = &a};
+        plim_err err = PLIM_ERR_INIT;
+        plim_family_model *m;
+        assert_int_equal(plim_graph_init(&g, &a, &err), PLIM_OK);
+        assert_int_equal(plim_family_open(&a, &f, plim_str_of(rows[i].config), &m, &err),
+                         PLIM_OK);
+        CHECK(err.msg, plim_family_keeps(m, &g, &err) == PLIM_OK);
+        CHECK(rows[i].config, g.kv.n_kinds == rows[i].kinds);
+        CHECK(rows[i].config, g.kv.n_runs == rows[i].runs);
+        CHECK(rows[i].config, g.kv.kinds[0].window == rows[i].window);
+        CHECK(rows[i].config, g.kv.elements == rows[i].elements);
+        plim_arena_free(&a);
+    }
+}
+
 /* A text cut anywhere, or with a character changed, gives an error or a graph. */
 static void test_broken_texts(void **state)
 {
@@ -198,10 +334,9 @@ static void test_library(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_builds),
-        cmocka_unit_test(test_refuses),
-        cmocka_unit_test(test_broken_texts),
-        cmocka_unit_test(test_library),
+        cmocka_unit_test(test_builds),       cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_images),       cmocka_unit_test(test_keeps),
+        cmocka_unit_test(test_broken_texts), cmocka_unit_test(test_library),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "families/family.h"
+#include "import/hf/hf_encoder.h"
 #include "import/hf/hf_quant.h"
 
 /* ---- what every file says ------------------------------------------------------- */
@@ -223,6 +224,15 @@ static plim_status named_sizes(plim_binding *b, plim_err *err)
     return PLIM_OK;
 }
 
+/* The text of a model, unless C builds it; of a type without C any of its texts, whose class is checked then. */
+static const plim_family *data_of(const head *hd, const plim_hf_family *known)
+{
+    if (known && (!hd->architecture.n || plim_item_has(known->classes, hd->architecture)))
+        return NULL;
+    const plim_family *f = plim_family_find(hd->model_type, hd->architecture);
+    return f || known ? f : plim_family_find(hd->model_type, PLIM_STR(""));
+}
+
 static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
                                const plim_binding *bind, plim_err *err);
 
@@ -324,12 +334,21 @@ static plim_status build_family(plim_graph *g, plim_bytes b, const head *hd,
     plim_hf_family row = {.model_type = f->model_type, .classes = plim_family_class(m).p};
     plim_hf h = {.bind = bind, .family = &row};
     bool hard = false;
+    int64_t positions = plim_family_positions(m, &hard);
     plim_nn_init(&h.n, g, err);
     h.n.infer = bind->infer;
     check_head(&h, hd);
     check_family(&h, hd);
-    int64_t positions = plim_family_positions(m, &hard);
-    plim_hf_tokens(&h, "input_ids", positions, hard);
+    bool sees = plim_family_sees(m);
+    const struct plim_input_shape *pixels =
+        sees ? plim_hf_bound_shape(&h, "pixel_values", true) : NULL;
+    if (sees)
+        plim_hf_batch(&h, "pixel_values");
+    else
+        plim_hf_tokens(&h, "input_ids", positions, hard);
+    if (pixels && pixels->rank != 4)
+        plim_nn_fail(&h.n, PLIM_EUSAGE, "'pixel_values' has 4 sizes, not %d",
+                     (int)pixels->rank);
     plim_family_call call = {.batch = h.batch,
                              .seq = h.seq,
                              .train = !bind->infer,
@@ -339,14 +358,20 @@ static plim_status build_family(plim_graph *g, plim_bytes b, const head *hd,
                                  (bind->caching == PLIM_CACHING_ON ||
                                   (bind->caching == PLIM_CACHING_CONFIG && hd->use_cache)),
                              .eager = bind->attention == PLIM_ATTENTION_EAGER};
+    for (int i = 0; pixels && i < 2; i++)
+        call.image[i] = pixels->dim[2 + i];
     g->labels_are_inputs = bind->labels_are_inputs;
     g->about.attention = call.eager ? PLIM_STR("eager") : plim_family_attention(m);
     if (bind->attention == PLIM_ATTENTION_SDPA && !plim_str_is(g->about.attention, "sdpa"))
         plim_nn_fail(&h.n, PLIM_EUNSUPPORTED, "the class has no attention 'sdpa'");
     if (!h.n.st)
         plim_family_build(&h.n, m, &call);
+    if (!h.n.st && !call.train) /* of which nothing is asked in training */
+        h.n.st = plim_family_keeps(m, g, err);
+    g->kv.returned = call.cache && g->kv.elements;
     check_inputs(&h);
     plim_str unread = plim_family_unread(m);
+    g->about.note = PLIM_STR("");
     if (unread.n)
         g->about.note = plim_arena_printf(g->arena, "the class reads no key " PLIM_STR_FMT,
                                           (int)PLIM_MIN(unread.n, (size_t)300), unread.p);
@@ -369,7 +394,7 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     const plim_attention asked = sizes.attention;
     sizes.attention = attention_of(hd, asked);
     const plim_hf_family *known = family_of(hd, &group);
-    const plim_family *family = known ? NULL : plim_family_find(hd->model_type);
+    const plim_family *family = data_of(hd, known);
     if (family) {
         PLIM_TRY(build_family(g, b, hd, family, &sizes, err));
         return note_kernel(g, hd, asked, err);
