@@ -8,8 +8,9 @@ from typing import Any, Dict, Iterator, List, Set, Tuple
 
 from expr import names
 from learn import Family, Place
-from merge import Hole, Pieces, Ref, Statement
+from merge import Hole, Pieces, Ref, Statement, has_hole
 from probe import GENERIC
+from tasks import IMAGE
 
 # What makes a tensor of another's dtype: the op that does the same with the other tensor as an argument.
 NEW = {"zeros": "new_zeros", "ones": "new_ones", "empty.memory_format": "new_empty", "full": "new_full"}
@@ -64,7 +65,7 @@ class Emit:
         first = "".join(self.pieces(s, "", item.first, left, numbers))
         start = f"{numbers[s]} " if s in numbers else ""
         if item.optional:
-            return self.optional(s, start, first, numbers)
+            return self.optional(s, start, first, left, numbers)
         args = {}
         for at, (name, pieces) in enumerate(item.args):
             args[name or str(at)] = "".join(self.pieces(s, name, pieces, left, numbers, at if not name else 0))
@@ -73,12 +74,13 @@ class Emit:
         return f"{start}{item.head}{' ' if first and not item.head.startswith('type') else ''}{first}" + \
             (" " + ", ".join(args.values()) if args else "")
 
-    def optional(self, s: Statement, start: str, first: str, numbers: Dict[Statement, int]) -> str:
+    def optional(self, s: Statement, start: str, first: str, left: Iterator[str], numbers: Dict[Statement, int]) -> str:
         """What is there of its arguments is passed, or returned."""
-        if any(isinstance(p, Hole) for _, pieces in s.item.args for p in pieces):
-            raise ValueError(f"an index in an argument of '{s.item.head}'")
-        args = []
+        indexed = {name: pieces for name, pieces in s.item.args if has_hole(pieces)}
+        args = [f"{name}={''.join(self.pieces(s, name, pieces, left, numbers))}" for name, pieces in indexed.items()]
         for name in dict.fromkeys([*(n for n, _ in s.refs), *s.plain]):
+            if name in indexed:
+                continue
             some = [self.options(s, (name, 0), numbers)] if (name, 0) in s.refs else []
             args.append(f"{name}=" + "|".join(some + (["".join(map(str, s.plain[name]))] if name in s.plain else [])))
         text = ", ".join(args)
@@ -127,6 +129,8 @@ class Emit:
                 f"made {study.version}, {len(study.runs)} runs, {self.family.checked} more were right"]
         head += [f"input {name} [{', '.join(map(self.expr, shape))}] {dtype}" for name, (shape, dtype) in task.inputs.items()]
         head += [f"labels {name} [{', '.join(map(self.expr, shape))}] {dtype}" for name, (shape, dtype) in task.labels.items()]
+        if task.has("$height"):
+            head.append(self.image())
         head.append(f"attention {study.sdpa}")
         head += [f"alias {a} {b}" for a, b in sorted((study.config_class.attribute_map or {}).items())]
         head += [self.key(k) for k in keys]
@@ -135,6 +139,15 @@ class Emit:
         known = ignored | set(keys) | {k.split(".")[0] for k in study.plain} | set(study.config_class.attribute_map or {})
         head.append(f"read {' '.join(sorted(read_names(study.cls, study.config_class) - known))}")
         return "\n".join(head) + "\n" + "".join(f"at {', '.join(names)}\n{text}" for text, names in blocks.items())
+
+    def image(self) -> str:
+        """The sizes of images, as tasks.image has them."""
+        size = self.family.study.plain.get("image_size", IMAGE)
+        if isinstance(size, int):
+            text = [self.expr("image_size")] * 2 if "image_size" in self.family.study.plain else [str(IMAGE)] * 2
+        else:
+            text = [self.expr("image_size[0]"), self.expr("image_size[-1]")]
+        return f"image {', '.join(text)}{' fixed' * self.family.study.fixed}"
 
     def ordered(self, keys: List[str]) -> List[str]:
         """Each after those that its default needs, which are added."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
+import ast
 import re
 import time
 
@@ -229,12 +230,12 @@ class _Row(dict):  # type: ignore
     def __missing__(self, name: str) -> Any:
         if name in FUNCTIONS:
             raise KeyError(name)
-        return self.row.get(name.replace("_P_", ".").replace("_D_", "$"))
+        return self.row.get(name.replace("_P_", ".").replace("_D_", "$").replace("_Q_", "?"))
 
 
 def _python(text: str) -> str:
-    """a.b and $x are names of features."""
-    return re.sub(r"\$", "_D_", re.sub(r"(?<=[A-Za-z_0-9])\.(?=[A-Za-z_])", "_P_", text))
+    """a.b, $x and ?y are names of features."""
+    return re.sub(r"\?", "_Q_", re.sub(r"\$", "_D_", re.sub(r"(?<=[A-Za-z_0-9])\.(?=[A-Za-z_])", "_P_", text)))
 
 
 def passes(test: str, row: Dict[str, Any]) -> bool:
@@ -254,11 +255,14 @@ def tests(rows: Rows, candidates: Set[str]) -> Iterator[Tuple[float, str, np.nda
     ints = {}
     for name in sorted(candidates):
         column = [row.get(name) for row in rows]
+        if name[0] == "?":  # whether that was passed
+            yield 0.8, name, np.array([bool(x) for x in column])
+            continue
         plain = [x for x in column if x is None or isinstance(x, (bool, str, int, float))]
         if len(plain) == len(column) and all(isinstance(x, bool) or name[0] == "$" and x in (0, 1) for x in column):
             yield 0.9, name, np.array([bool(x) for x in column])
         elif len(plain) == len(column):
-            for x in sorted(set(map(repr, column))):
+            for x in sorted({repr(c) for c in column if not isinstance(c, float)}):
                 number = x.lstrip("-").isdigit()
                 if len(set(map(repr, column))) > 1 and not (number and abs(int(x)) > 8):
                     yield 1 + (0.5 if isinstance(column[0], int) and not isinstance(column[0], bool) else 0), \
@@ -266,6 +270,10 @@ def tests(rows: Rows, candidates: Set[str]) -> Iterator[Tuple[float, str, np.nda
             numbers = [0 if c is None else c for c in column]
             if all(isinstance(c, (int, float)) for c in numbers):
                 yield 1.2, f"{name} > 0", np.array([c > 0 for c in numbers])
+            if all(isinstance(c, (int, float)) for c in numbers) and None in column and "S" in candidates:  # a window, which may be left open
+                tokens = [row["S"] for row in rows]
+                yield 1.3, f"{name} > S", np.array([c > s for c, s in zip(numbers, tokens)])
+                yield 1.4, f"{name} == S", np.array([c == s for c, s in zip(numbers, tokens)])
             if all(isinstance(c, int) and not isinstance(c, bool) for c in column):
                 for c in LIMITS:
                     mask = np.array([x > c for x in column])
@@ -312,15 +320,47 @@ def tests(rows: Rows, candidates: Set[str]) -> Iterator[Tuple[float, str, np.nda
                 yield 2.9, f"{a} == {b}", ints[a] == ints[b]
 
 
-def limits(rows: Rows, sizes: Sequence[str]) -> Iterator[Tuple[float, str, np.ndarray]]:
-    for size in sizes:
+def compared(rows: Rows, features: Set[str], sizes: Sequence[str]) -> Iterator[Tuple[float, str, np.ndarray]]:
+    """Tests of expressions, as code has them of sizes that it derives from keys."""
+    columns = {}
+    for text in sizes:
         try:
-            column = np.array([value_of(size, row) for row in rows])
+            column = np.array([value_of(text, row) for row in rows], dtype=np.int64)
         except Exception:
             continue
+        if not any((column == other).all() for other in columns.values()):
+            columns[text] = column
+    plain = {name: v for name, v in terminals(rows, features).items() if v.dtype == np.int64 and name[0] != "$"
+             and "[" not in name and not isinstance(rows[0].get(name), bool)}
+    for text, column in columns.items():
         for c in LIMITS:
-            yield 3.5, f"{size} > {c}", column > c
+            yield 3.5, f"{text} > {c}", column > c
+        for x in sorted({int(v) for v in column if abs(v) <= 4}):
+            yield 3.6, f"{text} == {x}", column == x
+        for other, v in [*plain.items(), *((t, v) for t, v in columns.items() if t < text)]:
+            yield 4.1, f"{text} == {other}", column == v
+            yield 4.0, f"{text} > {other}", column > v
+            yield 4.0, f"{other} > {text}", v > column
+    tokens = plain.get("S")
+    for name, v in plain.items() if tokens is not None else ():
+        for text, half in ((f"{name} // 2", v // 2), (f"{name} // 2 + 1", v // 2 + 1), (f"{name} + 1", v + 1)):
+            yield 3.3, f"S > {text}", tokens > half
+            yield 3.3, f"{text} > S", half > tokens
 
+
+def derived(texts: Sequence[str]) -> List[str]:
+    """Expressions of two and more keys, and those that they are made of; of keys alone."""
+    out: Dict[str, None] = {}
+    for text in texts:
+        for node in ast.walk(ast.parse(_python(text), mode="eval")):
+            if isinstance(node, (ast.BinOp, ast.Call)):
+                part = ast.unparse(node).replace("_P_", ".").replace("_D_", "$")
+                if len(names(part)) > 1 and not names(part) & {"B", "S"}:
+                    out[part] = None
+    return list(out)[:MOST_DERIVED]
+
+
+MOST_DERIVED = 48
 
 Tree = Any  # a class, or (test, tree if it passes, tree if not)
 
@@ -329,34 +369,35 @@ class Chooser:
     """Tells observations apart by tests of their rows."""
 
     def __init__(self, rows: Rows, features: Set[str], sizes: Sequence[str] = ()) -> None:
-        """sizes: expressions that may be compared with limits, too."""
-        found = [*tests(rows, features), *limits(rows, sizes)]
-        self.tests = [(cost, text, mask, names(text)) for cost, text, mask in found if mask.any() and not mask.all()]
+        """sizes: expressions that may be compared, too."""
+        some = [(cost, text, mask) for cost, text, mask in [*tests(rows, features), *compared(rows, features, sizes)]
+                if mask.any() and not mask.all()]
+        self.texts = [text for _, text, _ in some]
+        self.names = [names(text) for text in self.texts]
+        self.costs = np.array([cost for cost, _, _ in some])
+        self.masks = np.array([mask for _, _, mask in some], dtype=np.float32).reshape(len(some), len(rows))
 
     def choose(self, index: np.ndarray, labels: np.ndarray, candidates: Optional[Set[str]] = None) -> Optional[Tree]:
         """labels: of the rows in `index`.  candidates: features that may be asked; None: all."""
-        some = [(cost, text, mask[index]) for cost, text, mask, used in self.tests
-                if candidates is None or used <= candidates]
-        return _grow(some, labels, 0)
+        some = [i for i, used in enumerate(self.names) if candidates is None or used <= candidates]
+        return self._grow(np.array(some, dtype=int), index, labels, 0)
 
-
-def _grow(some: List[Tuple[float, str, np.ndarray]], labels: np.ndarray, depth: int) -> Optional[Tree]:
-    if (labels == labels[0]).all():
-        return int(labels[0])
-    best = None
-    for cost, text, mask in some:
-        n = int(mask.sum())
-        if n == 0 or n == len(mask):
-            continue
-        score = _impurity(labels[mask]) * n + _impurity(labels[~mask]) * (len(mask) - n) + cost * 0.01
-        if best is None or score < best[0]:
-            best = (score, text, mask)
-    if best is None or depth > 24:
-        return None
-    _, text, at = best
-    yes = _grow([(c, t, m[at]) for c, t, m in some], labels[at], depth + 1)
-    no = _grow([(c, t, m[~at]) for c, t, m in some], labels[~at], depth + 1)
-    return None if yes is None or no is None else (text, yes, no)
+    def _grow(self, some: np.ndarray, index: np.ndarray, labels: np.ndarray, depth: int) -> Optional[Tree]:
+        if (labels == labels[0]).all():
+            return int(labels[0])
+        masks = self.masks[np.ix_(some, index)]
+        n = masks.sum(1)
+        split = (n > 0) & (n < len(index))
+        if not split.any() or depth > 24:
+            return None
+        some, masks, n = some[split], masks[split], n[split]
+        classes = (labels[:, None] == np.unique(labels)[None, :]).astype(np.float32)
+        yes = masks @ classes
+        score = _impurity(yes) * n + _impurity(classes.sum(0) - yes) * (len(index) - n) + self.costs[some] * 0.01
+        best = int(score.argmin())
+        passed = masks[best] > 0
+        parts = [self._grow(some, index[at], labels[at], depth + 1) for at in (passed, ~passed)]
+        return None if None in parts else (self.texts[some[best]], *parts)
 
 
 def choose(rows: Rows, classes: Sequence[int], candidates: Set[str]) -> Optional[Tree]:
@@ -395,14 +436,13 @@ def _conjunct(tree: Tree) -> str:
 def names(text: str) -> Set[str]:
     """The features of an expression."""
     text = re.sub(r"'[^']*'", "", text)
-    return set(re.findall(r"(?<![\w.])[A-Za-z_$][A-Za-z0-9_.$]*", text)) - WORDS
+    return set(re.findall(r"(?<![\w.])[A-Za-z_$?][A-Za-z0-9_.$]*", text)) - WORDS
 
 
 WORDS = {"max", "min", "ceil", "floor2", "int", "len", "in", "True", "False", "None", "and", "or", "not", "if", "else"}
 
 
-def _impurity(labels: np.ndarray) -> float:
-    counts = np.bincount(labels)
-    counts = counts[counts > 0]
-    p = counts / counts.sum()
-    return float(-(p * np.log2(p)).sum())
+def _impurity(counts: np.ndarray) -> np.ndarray:
+    """Of each row of counts, its entropy in bits."""
+    p = counts / counts.sum(1, keepdims=True)
+    return -(p * np.log2(np.where(p > 0, p, 1))).sum(1)

@@ -23,10 +23,11 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
-from expr import Chooser, choose, condition, fit, is_right, passes, value_of
+from expr import Chooser, choose, condition, derived, fit, is_right, passes, value_of
 from fold import Body
 from merge import Hole, Item, Merged, Statement, actual
 from probe import Run, Study
+from tasks import NEEDED
 
 Seen = List[Tuple[Run, Body]]
 DETAIL = "-v" in sys.argv
@@ -75,7 +76,13 @@ class Place:
 
 def row_of(run: Run, body: Body) -> Dict[str, Any]:
     letter = "j" if body.place.startswith("=") else "i"
-    return {**run.row, **{f"{letter}{k}": v for k, v in enumerate(body.env)}}
+    passed = body.sign[1] if letter == "i" and body.sign[0] != "loop" else ()
+    row = run.rows.get((letter, body.env, passed))
+    if row is None:
+        row = run.rows[letter, body.env, passed] = {
+            **run.row, **{f"{letter}{k}": v for k, v in enumerate(body.env)},
+            **{f"?{name}": True for name in passed if name.isidentifier()}}
+    return row
 
 
 def candidates(obs: Sequence[Tuple[Run, Body, Any]], base: Run) -> Set[str]:
@@ -137,9 +144,8 @@ class Family:
                                    equal_features(seen)))
         kinds = np.array([b.kind for _, b in seen])
         rows = [row_of(r, b) for r, b in seen]
-        features = set().union(*(set(r) for r in rows)) if len(count) > 1 else set()
-        derived = [e for e in sorted(self.known, key=lambda e: -self.known[e]) if "//" in e][:8]
-        chooser = Chooser(rows, features, derived) if len(count) > 1 else None
+        features = set().union(*rows) if len(count) > 1 else set()
+        chooser = Chooser(rows, features, self.sizes()) if len(count) > 1 else None
         known: Dict[bytes, str] = {}
         for s in place.merged.statements:
             index = place.index(s)
@@ -153,10 +159,14 @@ class Family:
                               for k, kind in enumerate(_kinds(s.item))]
         return place
 
+    def sizes(self) -> List[str]:
+        """What code derives from keys, the most frequent first."""
+        return derived(sorted(self.known, key=lambda e: -self.known[e]))
+
     def when(self, name: str, seen: Seen, chooser: Any, ran: np.ndarray) -> str:
         """The test that a statement runs on."""
         obs = [(r, b, bool(x)) for (r, b), x in zip(seen, ran)]
-        cand = candidates(obs, self.base)
+        cand = candidates(obs, self.base) | {k for r, b in seen for k in row_of(r, b) if k[0] == "?"}
         every = np.arange(len(obs))
         tree = None
         for some in (cand, cand | self.asked | {f for f in self.base.row if f[0] == "$"} | {"B", "S", "i0", "i1", "j0"}, None):
@@ -177,8 +187,8 @@ class Family:
         if len(set(values)) == 1:
             return str(values[0])
         if kind == "bool":
-            chooser = Chooser([row_of(r, b) for r, b in seen], set().union(*(set(row_of(r, b)) for r, b in seen)))
-            return self.when(name, seen, chooser, np.array(values))
+            rows = [row_of(r, b) for r, b in seen]
+            return self.when(name, seen, Chooser(rows, set().union(*rows), self.sizes()), np.array(values))
         obs = [(r, b, v) for (r, b), v in zip(seen, values)]
         cand = candidates(obs, self.base)
         every = set(self.base.row) | {f for f in row_of(*seen[0]) if f[0] in "ij" and f[1:].isdigit()}
@@ -229,6 +239,16 @@ class Family:
                     print("     ", body.place, body.env, why)
         return list(dict.fromkeys(out))
 
+    def rare(self, rng: random.Random) -> Run:
+        """A run of a statement that few runs had: what is in it was seen with few sizes."""
+        some = [(name, s) for name, place in self.places.items() for s, when in place.when.items() if when != "True"]
+        best: List[Run] = []
+        for name, s in rng.sample(some, min(len(some), 3)):
+            kinds = self.places[name].index(s)
+            runs = [run for run, body in self.seen[name] if body.kind in kinds]
+            best = runs if not best or len(runs) < len(best) else best
+        return rng.choice(best or self.study.runs)
+
     def proved(self, program: str, text: str, seed: int) -> Tuple[List[Dict[str, Any]], List[Tuple[str, Run]]]:
         """What C makes of a text, if its program is there."""
         from prove import prove
@@ -255,7 +275,7 @@ class Family:
             for _ in range(ROUND * 3):
                 if tried == ROUND or missed == ENOUGH or time.time() > end:
                     break
-                run = self.study.random(rng)
+                run = self.study.near(rng, self.rare(rng)) if tried % 2 else self.study.random(rng)
                 if run is None:
                     continue
                 tried += 1
@@ -264,7 +284,7 @@ class Family:
                     missed += 1
                     changed.update(wrong)
                     if DETAIL:
-                        print("   wrong:", wrong[:4], len(wrong), run.moved, {k: v for k, v in run.how.items() if v != self.base.how[k]})
+                        print("   wrong:", wrong[:4], len(wrong), run.moved, {k: v for k, v in run.how.items() if v != self.base.how.get(k)})
                     self.study.runs.append(run)
                     self.add(run)
             if not changed and tried == ROUND:
@@ -280,6 +300,9 @@ class Family:
         plain = self.study.plain
         samples = list(self.study.samples(160))
         for key in plain:
+            if key in NEEDED.get(self.study.kind, {}):
+                self.defaults[key] = "None"
+                continue
             obs = [(flat, flat.get(key)) for moved, flat in samples if key not in moved and key in flat]
             self.defaults[key] = self.default(key, plain[key], [f for f, _ in obs], [v for _, v in obs])
 
@@ -293,7 +316,8 @@ class Family:
             text = self.default_from(some, rows, values) if some else None
             if text is not None:
                 return text
-        self.problem("", f"default of {key}: {values[:4]} from {sorted(near)}")
+        if key not in self.study.free:
+            self.problem("", f"default of {key}: {values[:4]} from {sorted(near)}")
         return "?"
 
     def default_from(self, cand: Set[str], rows: Any, values: List[Any]) -> Optional[str]:

@@ -60,8 +60,12 @@ class Item:
     def key(self) -> Any:
         def mask(p: Piece) -> Any:
             return "#" if isinstance(p, Ref) else p
-        args = () if self.optional else tuple((n, tuple(map(mask, ps))) for n, ps in self.args)
+        args = tuple((n, tuple(map(mask, ps))) for n, ps in self.args if not self.optional or has_hole(ps))
         return (self.head, tuple(map(mask, self.first)), args, self.tail)
+
+
+def has_hole(pieces: Pieces) -> bool:
+    return any(isinstance(p, Hole) for p in pieces)
 
 
 # ---- signatures into items -------------------------------------------------------------------------------
@@ -298,7 +302,8 @@ class Merged:
                 low = max(low, at[last]) if last is not None else low
                 continue
             of = _ended(item, [found.get(k) for k in range(j)], self.shift)
-            s = next((s for s in ends if of is not None and s.of == of and last in s.after and at[s] > low), None)
+            high = next((at[found[k]] for k in range(j + 1, len(items)) if k in found), len(at))
+            s = next((s for s in ends if of is not None and s.of == of and last in s.after and low < at[s] < high), None)
             if s is not None:
                 found[j] = s
                 low = at[s]

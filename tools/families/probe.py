@@ -9,8 +9,10 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import gc
+import importlib
 import logging
 import random
 import re
@@ -27,7 +29,7 @@ from transformers import CONFIG_MAPPING, PreTrainedConfig  # noqa: E402
 from transformers.activations import ACT2FN  # noqa: E402
 
 from fold import Body, Fold, star  # noqa: E402
-from tasks import Task, class_of  # noqa: E402
+from tasks import NEEDED, Task, class_of, image  # noqa: E402
 from trace import trace  # noqa: E402
 
 # Keys that every configuration has, and which have nothing to do with the model's memory.
@@ -53,13 +55,15 @@ class Run:
     row: Dict[str, Any] = field(default_factory=dict)
     bodies: List[Body] = field(default_factory=list)
     static: List[Body] = field(default_factory=list)
+    rows: Dict[Any, Dict[str, Any]] = field(default_factory=dict)
+    """row, with the indices of a place"""
 
     def all(self) -> List[Body]:
         return self.static + self.bodies
 
 
 def flatten(config: Any, prefix: str = "") -> Dict[str, Any]:
-    out: Dict[str, Any] = {}
+    out: Dict[str, Any] = {} if isinstance(config, dict) or prefix else {"num_labels": config.num_labels}
     for key, value in sorted(config.items() if isinstance(config, dict) else config.to_dict().items()):
         if key in GENERIC:
             continue
@@ -75,6 +79,7 @@ class Study:
         self.kind, self.task, self.layers = kind, task, layers
         self.cls = class_of(task, kind)
         self.config_class = CONFIG_MAPPING[kind]
+        self.older = older(self.config_class)
         self.base: Dict[str, Any] = {}
         self.lists: Set[str] = set()
         self.runs: List[Run] = []
@@ -90,12 +95,19 @@ class Study:
 
     def config(self, moved: Dict[str, Any]) -> Any:
         flat: Dict[str, Any] = {}
-        for k, v in {**self.base, **moved}.items():
+        for k, v in {**NEEDED.get(self.kind, {}), **self.base, **moved}.items():
             into = flat
             for part in k.split(".")[:-1]:
                 into = into.setdefault(part, {})
             into[k.split(".")[-1]] = v
         return self.config_class(**copy.deepcopy(flat))
+
+    def flat(self, moved: Dict[str, Any], config: Any = None) -> Dict[str, Any]:
+        """All keys, with those that only older files have."""
+        out = flatten(config or self.config(moved))
+        for key, value in self.older.items():
+            out.setdefault(key, moved.get(key, value))
+        return out
 
     def model(self, moved: Dict[str, Any], how: Dict[str, Any]) -> Tuple[Any, Any]:
         config = self.config(moved)
@@ -125,11 +137,16 @@ class Study:
     def once(self, moved: Dict[str, Any], how: Dict[str, Any]) -> Run:
         run = Run(moved, how)
         config, model = self.model(moved, how)
-        run.row = {**flatten(config), **{k: (int(v) if isinstance(v, bool) else v) for k, v in how.items()}}
+        run.row = self.row(self.flat(moved, config), how)
         config.use_cache = how["$cache"]
         run.static = self.made
         run.bodies = Fold(self.lists).fold(trace(model, self.inputs(run.row, how)))
         return run
+
+    def row(self, flat: Dict[str, Any], how: Dict[str, Any]) -> Dict[str, Any]:
+        """The features of a run."""
+        sizes = image(flat) if self.task.has("$height") else {}
+        return {**flat, **sizes, **{k: (int(v) if isinstance(v, bool) else v) for k, v in how.items()}}
 
     def attempt(self, moved: Dict[str, Any], how: Dict[str, Any]) -> Optional[Run]:
         try:
@@ -147,7 +164,7 @@ class Study:
     def takes(self, moved: Dict[str, Any]) -> Optional[Dict[str, Any]]:
         """The keys of a configuration, or None: the class refuses it."""
         try:
-            return flatten(self.config(moved))
+            return self.flat(moved)
         except Exception:
             return None
 
@@ -173,13 +190,16 @@ class Study:
         _, model = self.model({}, how)
         lengths = self.lengths(model)
         for key, value in self.plain.items():
-            if not isinstance(value, int) or isinstance(value, bool) or value < 2 or value not in lengths.values():
+            if not isinstance(value, int) or isinstance(value, bool) or value < 2 or value not in lengths.values() or \
+                    "stage" in key:  # each of which has sizes of its own
                 continue
             for less in (self.layers, value // 2):
                 if not 1 <= less < value:
                     continue
                 try:
-                    _, small = self.model({**self.base, key: less}, how)
+                    config, small = self.model({**self.base, key: less}, how)
+                    with torch.no_grad():
+                        small(**self.inputs(self.row(self.flat({}, config), how), how))
                 except Exception:
                     continue
                 after = self.lengths(small)
@@ -194,7 +214,7 @@ class Study:
         how = self.default_how()
         _, model = self.model({}, how)
         base = self.lengths(model)
-        for key, value in flatten(self.config({})).items():
+        for key, value in self.flat({}).items():
             if isinstance(value, bool) or not isinstance(value, (int, list)):
                 continue
             for other in list(self.moves(key, value))[:3]:
@@ -323,15 +343,19 @@ class Study:
         gc.freeze()
         self.end = time.time() + seconds
         self.extra: Set[str] = set()  # keys that some value of another key brings along
-        self.plain = flatten(self.config({}))
+        self.plain = self.flat({})
         self.shrink()
         self.find_lists()
         self.how = how = self.default_how()
         self.first = self.once({}, how)
         self.runs.append(self.first)
-        for change in ({"B": 3}, {"S": 40}, {"S": 7}, {"$dtype": "float16"}):
+        tokens = [{"S": 40}, {"S": 7}] if self.task.has("S") else []
+        for change in [{"B": 3}, {"$dtype": "float16"}, *tokens]:
             self.keep({}, {**how, **change})
-        for key in flatten(self.config({})):
+        if self.task.has("$height"):
+            other = [{**image(self.first.row), **change} for change in ({"$height": 192}, {"$width": 320})]
+            self.fixed = not [run for run in [self.keep({}, {**how, **sizes}) for sizes in other] if run]
+        for key in self.flat({}):
             self.move(key, {})
         self.move_ropes()
         for key in [k for k in sorted(self.free) if isinstance(self.first.row[k], bool)]:
@@ -342,8 +366,9 @@ class Study:
         for mode in self.modes():
             for moved, change in self.vectors:
                 self.keep(moved, {**how, **mode, **change})
-            self.keep({}, {**how, **mode, "S": 1})
-            self.keep(self.vectors[-1][0], {**how, **mode, "S": 1, "B": 1})
+            one = {"S": 1} if self.task.has("S") else {}
+            self.keep({}, {**how, **mode, **one})
+            self.keep(self.vectors[-1][0], {**how, **mode, **one, "B": 1})
         for key, values in self.switches.items():
             for value, under in values:
                 for moved, change in self.vectors[1:2]:
@@ -358,16 +383,19 @@ class Study:
     def another(self, rng: random.Random, key: str, value: Any) -> Any:
         """Another size for a key."""
         if key in self.base:
-            return rng.choice([2, 3, 5, 6, 7, 8])
+            return rng.choice([2, 2, 3, 3, 4, 5, 7])
         some = [value * 2, value * 3, value + value // 2, value * 5, value + 2, value + 1, value + 17, *self.sizes[key]]
         return rng.choice([s for s in some if s <= MOST] or [value])
 
-    def scramble(self, seed: int, how: Optional[Dict[str, Any]] = None) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+    def scramble(self, seed: int) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         """All sizes moved at once, as far as the class takes it."""
         rng = random.Random(seed)
-        change = how or [{"B": 3, "S": 40}, {"B": 5, "S": 96, "$dtype": "float16"}, {"B": 4, "S": 33}][seed - 1]
-        moved: Dict[str, Any] = {}
-        flat = flatten(self.config({}))
+        change = [{"B": 3, "S": 40}, {"B": 5, "S": 96, "$dtype": "float16"}, {"B": 4, "S": 33}][seed - 1]
+        if not self.task.has("S"):
+            change.pop("S")
+        flat = self.flat({})
+        rates = [k for k in self.switches if "drop" in k and flat.get(k) == 0.0 and seed > 1]
+        moved: Dict[str, Any] = {k: 0.1 for k in rates}  # what is 0 everywhere hides what it depends on
         for key in sorted(self.sizes):
             if not isinstance(flat.get(key), int):
                 continue
@@ -380,11 +408,14 @@ class Study:
 
     def random(self, rng: random.Random) -> Optional[Run]:
         """Sizes, switches, idle keys, a way of calling: anything that the class takes."""
-        how = {**self.how, **rng.choice(self.modes()), "B": rng.choice([1, 2, 3, 5]), "S": rng.choice([1, 5, 24, 33, 64, 100]),
+        how = {**self.how, **rng.choice(self.modes()), "B": rng.choice([1, 2, 3, 5]),
+               "S": rng.choice([1, 5, 24, 33, 64, 100]) if self.task.has("S") else self.how["S"],
                "$dtype": rng.choice(["bfloat16", "float16"])}  # in fp32 x.to(fp32) is x itself: which of them is meant is not seen
+        if self.task.has("$height") and not self.fixed and rng.random() < 0.3:
+            how.update({"$height": rng.choice([128, 192, 256]), "$width": rng.choice([160, 224, 320])})
         moved, _ = rng.choice(self.vectors)
         moved = dict(moved)
-        flat = flatten(self.config({}))
+        flat = self.flat({})
         for key in rng.sample(sorted(self.sizes), min(len(self.sizes), rng.randint(0, 3))):
             if isinstance(flat.get(key), int):
                 moved[key] = self.another(rng, key, flat[key])
@@ -396,6 +427,16 @@ class Study:
             moved[key] = rng.choice([*self.moves(key, flat.get(key)), flat.get(key)])
         run = self.attempt(moved, how)
         return run if run and all(repr(run.row.get(k)) == repr(v) for k, v in moved.items()) else None
+
+    def near(self, rng: random.Random, run: Run) -> Optional[Run]:
+        """A run with some of its sizes moved."""
+        moved = dict(run.moved)
+        for key in rng.sample(sorted(self.sizes), min(len(self.sizes), rng.randint(1, 3))):
+            if isinstance(run.row.get(key), int):
+                moved[key] = self.another(rng, key, run.row[key])
+        how = {**run.how, "B": rng.choice([run.how["B"], 2, 4])}
+        near = self.attempt(moved, how)
+        return near if near and all(repr(near.row.get(k)) == repr(v) for k, v in moved.items()) else None
 
     def samples(self, count: int) -> Iterator[Tuple[Dict[str, Any], Dict[str, Any]]]:
         """Configurations alone: what was set, and what they are then; with as many layers as models have."""
@@ -422,6 +463,17 @@ class Study:
 
 def signature(run: Run) -> Any:
     return [(b.place, b.env, b.sign, [h for h in b.holes if h[0] != "float"]) for b in run.all()]
+
+
+def older(cls: Any) -> Dict[str, Any]:
+    """Keys that a configuration takes and does not keep, with what they are if they are not there."""
+    with open(importlib.import_module(cls.__module__).__file__ or "") as f:
+        source = f.read()
+    number = r"-?\d+\.?\d*(?:e-?\d+)?|True|False"
+    out = {name: ast.literal_eval(value) for name, value in
+           re.findall(rf"kwargs\.(?:get|pop)\(['\"](\w+)['\"], *({number})\)", source)}
+    thetas = re.findall(r"kwargs\.(?:get|pop)\(['\"](\w*theta)['\"], *[^)\d]", source)
+    return {**out, **{name: 10000.0 for name in thetas}}
 
 
 def annotation(cls: Any, key: str) -> str:

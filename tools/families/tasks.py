@@ -19,16 +19,37 @@ class Task:
     """Of training, besides."""
     caches: bool = False
 
+    def has(self, size: str) -> bool:
+        return any(size in shape for shape, _ in self.inputs.values())
+
 
 TOKENS = {"input_ids": (("B", "S"), "int64")}
+PIXELS = {"pixel_values": (("B", "num_channels", "$height", "$width"), "$dtype")}
 
 TASKS = [
     Task("causal", "MODEL_FOR_CAUSAL_LM_MAPPING", TOKENS, {"labels": (("B", "S"), "int64")}, caches=True),
     Task("masked", "MODEL_FOR_MASKED_LM_MAPPING", TOKENS, {"labels": (("B", "S"), "int64")}),
     Task("seq2seq", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING", TOKENS, {"labels": (("B", "S"), "int64")}, caches=True),
-    Task("image", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING",
-         {"pixel_values": (("B", "num_channels", "$height", "$width"), "$dtype")}, {"labels": (("B",), "int64")}),
+    Task("text", "MODEL_MAPPING", TOKENS, {}),
+    Task("image", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING", PIXELS, {"labels": (("B",), "int64")}),
+    Task("vision", "MODEL_MAPPING", PIXELS, {}),
 ]
+
+# Keys without which a class cannot be made, where its configuration leaves them open.
+NEEDED: Dict[str, Dict[str, Any]] = {
+    "esm": {"vocab_size": 33, "mask_token_id": 32},
+    "hunyuan_v1_dense": {"head_dim": 128},
+    "hunyuan_v1_moe": {"head_dim": 128},
+}
+
+IMAGE = 224  # height and width, unless the configuration has image_size
+
+
+def image(row: Dict[str, Any]) -> Dict[str, int]:
+    """The sizes of images that a configuration is for."""
+    size = row.get("image_size", IMAGE)
+    both = list(size) if isinstance(size, (list, tuple)) else [size, size]
+    return {"$height": both[0], "$width": both[-1]}
 
 
 def class_of(task: Task, kind: str) -> Any:

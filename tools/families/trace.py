@@ -85,6 +85,29 @@ class Call:
     """What it returned, by its name or number there."""
 
 
+def _indexed(x: torch.Tensor, index: Any) -> torch.Tensor:
+    """x[index], with a slice that takes all of a size, too: whether it does is no other way through the code."""
+    parts = index if isinstance(index, tuple) else (index,)
+    sizes = [p for p in parts if type(p) in (int, slice)]
+    if len(sizes) + sum(p is None or p is ... for p in parts) < len(parts) or \
+            any(type(n) not in (int, type(None)) for p in sizes if type(p) is slice for n in (p.start, p.stop, p.step)):
+        return torch.Tensor.__getitem__(x, index)
+    out, dim = x, 0
+    for p in parts:
+        if p is ...:
+            dim += x.dim() - len(sizes)
+        elif type(p) is int:
+            out = torch.select(out, dim, p)
+        elif p is None:
+            out, dim = torch.unsqueeze(out, dim), dim + 1
+        else:
+            if p != slice(None):
+                end = sys.maxsize if p.stop is None else p.stop
+                out = torch.ops.aten.slice.Tensor(out, dim, p.start or 0, end, p.step or 1)
+            dim += 1
+    return out if out is not x else torch.Tensor.__getitem__(x, index)
+
+
 class _Reads(TorchFunctionMode):
     """Notes whose dtype the code asks for, and in which call of a function."""
 
@@ -101,6 +124,8 @@ class _Reads(TorchFunctionMode):
                 self.log.append((_frame(sys._getframe(1)), self.recorder.stack[-1], value[1]))
                 if len(self.log) > 400:
                     del self.log[:200]
+        if func == torch.Tensor.__getitem__ and args[0].is_meta and self.recorder.stack:
+            return _indexed(*args)
         return func(*args, **(kwargs or {}))
 
     def source(self, dtype: torch.dtype) -> Optional[Value]:
@@ -227,14 +252,16 @@ class _Recorder(ProxyTorchDispatchMode):
             if i < len(args):
                 given[arg.name] = args[i]
         names = [arg.name for arg in func._schema.arguments]
-        if str(func) in WHOLE:
-            given = {**{name: value for name, value in defaults.items() if value is not None}, **given}
+        whole = {name for name, value in defaults.items()
+                 if value is not None and (str(func) in WHOLE or isinstance(value, float))}
+        given = {**{name: defaults[name] for name in whole}, **given}
         return {name: plain(given[name]) for name in names if name in given and
-                (torch.is_tensor(given[name]) or name not in defaults or str(func) in WHOLE and given[name] is not None or
+                (torch.is_tensor(given[name]) or name not in defaults or name in whole and given[name] is not None or
                  _differs(given[name], defaults[name]))}
 
 
-# Of these what has its default is recorded, too: what differs between two runs is then a value, not an argument.
+# What has its default is recorded, too, in arguments that are fractions, and in all of these: what differs between two
+# runs is then a value, not an argument.
 WHOLE = {"aten.scaled_dot_product_attention.default", "aten.dropout.default"}
 _MADE = (torch.ops.aten.lift_fresh.default, torch.ops.aten.detach_.default)
 
@@ -249,12 +276,53 @@ def _differs(a: Any, b: Any) -> bool:
 
 
 def _run(func: Any, args: Any, kwargs: Any) -> Any:
-    """On the meta device, whose grouped products are of bf16 alone."""
-    name = func._schema.name
-    if name == "aten::_grouped_mm" and args[0].dtype != torch.bfloat16:
+    """What an op gives on the meta device; ops of the same shapes are run once."""
+    key = (func, _key(args), _key(kwargs))
+    known = _results.get(key)
+    if known is None:
+        with torch._C._DisablePythonDispatcher():
+            out = _first(func, args, kwargs)
+        _results[key] = _described(out, pytree.tree_leaves((args, kwargs)))
+        return out
+    if not known:
+        with torch._C._DisablePythonDispatcher():
+            return _first(func, args, kwargs)
+    outs = [torch.empty_strided(size, stride, dtype=dtype, device="meta") for size, stride, dtype in known]
+    return outs[0] if len(func._schema.returns) == 1 else tuple(outs)
+
+
+def _first(func: Any, args: Any, kwargs: Any) -> Any:
+    """The device knows grouped products of bf16 alone."""
+    if func._schema.name == "aten::_grouped_mm" and args[0].dtype != torch.bfloat16:
         half = [a.to(torch.bfloat16) if torch.is_tensor(a) and a.is_floating_point() else a for a in args]
         return func(*half, **kwargs).to(args[0].dtype)
     return func(*args, **kwargs)
+
+
+_results: Dict[Any, Tuple[Any, ...]] = {}
+
+
+def _key(x: Any) -> Any:
+    if torch.is_tensor(x):
+        return (x.shape, x.stride(), x.dtype, x.device.type)
+    if isinstance(x, (list, tuple)):
+        return tuple(_key(y) for y in x)
+    if isinstance(x, dict):
+        return tuple((k, _key(v)) for k, v in x.items())
+    return (type(x), x)
+
+
+def _described(out: Any, args: Any) -> Tuple[Any, ...]:
+    """Of results that are tensors with a storage of their own; empty: they are not."""
+    outs = out if isinstance(out, tuple) else (out,)
+    if not all(torch.is_tensor(t) and t.is_meta and t.storage_offset() == 0 for t in outs):
+        return ()
+    own = {t.untyped_storage()._cdata for t in outs}
+    if len(own) < len(outs) or own & {t.untyped_storage()._cdata for t in args if torch.is_tensor(t)}:
+        return ()
+    if any(t.dim() == 0 for t in args if torch.is_tensor(t)):  # which may be numbers, by which nothing is promoted
+        return ()
+    return tuple((t.size(), t.stride(), t.dtype) for t in outs)
 
 
 @contextlib.contextmanager
