@@ -126,6 +126,14 @@ bool plim_graph_add_dim(plim_graph *g, plim_str name, int64_t value)
     return true;
 }
 
+plim_dtype plim_graph_dtype(const plim_graph *g)
+{
+    for (uint32_t i = 0; i < g->n_values; i++)
+        if (g->values[i].kind == PLIM_VALUE_PARAMETER && !g->values[i].packed)
+            return g->values[i].meta.dtype;
+    return PLIM_F32;
+}
+
 bool plim_graph_add_kv(plim_graph *g, const plim_kv_layers *kv)
 {
     plim_assert(kv->keys >= 0 && kv->values >= 0);

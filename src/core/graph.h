@@ -213,6 +213,8 @@ bool plim_graph_hold(plim_graph *g, uint32_t scope, uint32_t value);
 bool plim_graph_add_input(plim_graph *g, uint32_t value);
 bool plim_graph_add_output(plim_graph *g, uint32_t value);
 bool plim_graph_add_dim(plim_graph *g, plim_str name, int64_t value);
+/* Of its first parameter that is not packed; fp32 if there is none. */
+plim_dtype plim_graph_dtype(const plim_graph *g);
 bool plim_graph_add_kv(plim_graph *g, const plim_kv_layers *kv); /* and to kv.elements */
 
 /* NULL if the graph is sound, else what is wrong: ids in range, each value

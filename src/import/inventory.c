@@ -49,6 +49,42 @@ plim_status plim_inventory_note(plim_inventory *v, plim_err *err, const char *fm
     return PLIM_OK;
 }
 
+/* Of a token, and of a sequence: windows count as if they kept all. */
+plim_status plim_inventory_cache(plim_inventory *v, const plim_cache *c, plim_dtype type,
+                                 const plim_dtype *states, plim_err *err)
+{
+    const plim_kv_type held = {"", 1, (uint32_t)plim_dtype_bytes(type)};
+    const plim_cache_rules r = {.keys = &held,
+                                .values = &held,
+                                .state_bytes =
+                                    states ? (uint32_t)plim_dtype_bytes(*states) : 0,
+                                .step = 1};
+    uint64_t all = 0, sliding = 0, state = 0, window = 0;
+    for (uint32_t i = 0; i < c->n_kinds; i++) {
+        const plim_kv_layers *k = &c->kinds[i];
+        const uint64_t layers = (uint64_t)k->layers,
+                       row = plim_sat_mul(layers, plim_cache_row(k, &r));
+        all = plim_sat_add(all, row);
+        sliding = plim_sat_add(sliding, k->window ? row : 0);
+        window = PLIM_MAX(window, (uint64_t)k->window);
+        state = plim_sat_add(state, plim_sat_mul(layers, plim_cache_state(k, &r)));
+    }
+    plim_status st = PLIM_OK;
+    if (all || states)
+        st = plim_inventory_fact(v, err, "kv_cache_bytes_per_token", "%" PRIu64 " (%s)", all,
+                                 plim_dtype_rows[type].name);
+    if (!st && state)
+        st = plim_inventory_fact(v, err, "state_bytes_per_sequence", "%" PRIu64 " (%s)", state,
+                                 plim_dtype_rows[*states].name);
+    return st || !sliding
+               ? st
+               : plim_inventory_note(v, err,
+                                     "%" PRIu64 " of the %" PRIu64
+                                     " bytes of KV cache per token are in sliding-window "
+                                     "layers, which keep only the last %" PRIu64 " tokens",
+                                     sliding, all, window);
+}
+
 plim_status plim_inventory_about(plim_inventory *v, const plim_graph *g, plim_err *err)
 {
     const plim_str note = plim_graph_note(g);
@@ -107,6 +143,8 @@ plim_status plim_inventory_graph(plim_inventory *v, const plim_graph *g, plim_er
             v->items[i].same_as = place[v->items[i].same_as];
     for (uint32_t i = 0; i < g->sizes.n_dims && !st; i++)
         st = plim_inventory_dim(v, g->sizes.dims[i].name, g->sizes.dims[i].value, err);
+    if (!st && g->kv.n_kinds)
+        st = plim_inventory_cache(v, &g->kv, plim_graph_dtype(g), NULL, err);
     return st;
 }
 

@@ -46,9 +46,12 @@ plim_status plim_inventory_note(plim_inventory *v, plim_err *err, const char *fm
     PLIM_PRINTF(3, 4);
 plim_status plim_inventory_dim(plim_inventory *v, plim_str name, int64_t value, plim_err *err);
 
-/* Adds parameters, buffers and constants of a graph, with their ties, and the sizes that it
- * leaves open. */
+/* Adds parameters, buffers and constants of a graph, with their ties, the sizes that it leaves
+ * open, and what it keeps of its tokens. */
 plim_status plim_inventory_graph(plim_inventory *v, const plim_graph *g, plim_err *err);
+/* What a model keeps of its tokens: keys and values in one type, states in another; states NULL: not told. */
+plim_status plim_inventory_cache(plim_inventory *v, const plim_cache *c, plim_dtype type,
+                                 const plim_dtype *states, plim_err *err);
 /* The note of a graph, if it has one. */
 plim_status plim_inventory_about(plim_inventory *v, const plim_graph *g, plim_err *err);
 

@@ -80,10 +80,7 @@ plim_dtype plim_job_cache_dtype(const plim_job *job, const plim_graph *g)
         return job->step.autocast;
     if (job->step.dtype != PLIM_DTYPE_COUNT)
         return job->step.dtype;
-    for (uint32_t i = 0; i < g->n_values; i++)
-        if (g->values[i].kind == PLIM_VALUE_PARAMETER && !g->values[i].packed)
-            return g->values[i].meta.dtype;
-    return PLIM_F32;
+    return plim_graph_dtype(g);
 }
 
 plim_status plim_job_tape(const plim_job *job, const plim_graph *g, plim_arena *a,

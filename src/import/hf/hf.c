@@ -319,8 +319,10 @@ static void check_family(plim_hf *h, const head *hd)
                          unknown[i].what, h->family->model_type);
 }
 
+/* keeps: what its layers keep of their tokens is asked, too. */
 static plim_status build_family(plim_graph *g, plim_bytes b, const head *hd,
-                                const plim_family *f, plim_binding *bind, plim_err *err)
+                                const plim_family *f, plim_binding *bind, bool keeps,
+                                plim_err *err)
 {
     plim_family_model *m = NULL;
     plim_status st = plim_graph_init(g, g->arena, err);
@@ -366,7 +368,7 @@ static plim_status build_family(plim_graph *g, plim_bytes b, const head *hd,
         plim_nn_fail(&h.n, PLIM_EUNSUPPORTED, "the class has no attention 'sdpa'");
     if (!h.n.st)
         plim_family_build(&h.n, m, &call);
-    if (!h.n.st && !call.train) /* of which nothing is asked in training */
+    if (!h.n.st && keeps)
         h.n.st = plim_family_keeps(m, g, err);
     g->kv.returned = call.cache && g->kv.elements;
     check_inputs(&h);
@@ -396,7 +398,7 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     const plim_hf_family *known = family_of(hd, &group);
     const plim_family *family = data_of(hd, known);
     if (family) {
-        PLIM_TRY(build_family(g, b, hd, family, &sizes, err));
+        PLIM_TRY(build_family(g, b, hd, family, &sizes, !bind || bind->infer, err));
         return note_kernel(g, hd, asked, err);
     }
     plim_hf h = {.version = hd->version,

@@ -191,35 +191,6 @@ plim_status plim_gguf_check_layers(const gguf *f, const plim_inventory *v, uint3
 
 /* ---- keys and values ---------------------------------------------------------------------- */
 
-/* Of a token in fp16, and of a sequence in fp32: windows count as if they kept all. */
-static plim_status kept_facts(plim_inventory *v, const plim_cache *c, plim_err *err)
-{
-    static const plim_kv_type fp16 = {"fp16", 1, 2};
-    const plim_cache_rules r = {.keys = &fp16, .values = &fp16, .state_bytes = 4, .step = 1};
-    uint64_t all = 0, sliding = 0, states = 0, window = 0;
-    for (uint32_t i = 0; i < c->n_kinds; i++) {
-        const plim_kv_layers *k = &c->kinds[i];
-        const uint64_t layers = (uint64_t)k->layers,
-                       row = plim_sat_mul(layers, plim_cache_row(k, &r));
-        all = plim_sat_add(all, row);
-        sliding = plim_sat_add(sliding, k->window ? row : 0);
-        window = PLIM_MAX(window, (uint64_t)k->window);
-        states = plim_sat_add(states, plim_sat_mul(layers, plim_cache_state(k, &r)));
-    }
-    plim_status st =
-        plim_inventory_fact(v, err, "kv_cache_bytes_per_token", "%" PRIu64 " (fp16)", all);
-    if (!st && states)
-        st = plim_inventory_fact(v, err, "state_bytes_per_sequence", "%" PRIu64 " (fp32)",
-                                 states);
-    return st || !sliding
-               ? st
-               : plim_inventory_note(v, err,
-                                     "%" PRIu64 " of the %" PRIu64
-                                     " bytes of KV cache per token are in sliding-window "
-                                     "layers, which keep only the last %" PRIu64 " tokens",
-                                     sliding, all, window);
-}
-
 static plim_status cache_facts(const gguf *f, plim_inventory *v, plim_err *err)
 {
     plim_gguf_cache c;
@@ -232,7 +203,8 @@ static plim_status cache_facts(const gguf *f, plim_inventory *v, plim_err *err)
         return plim_fail(err, st, why.at, "%s", why.msg);
     if (c.nothing || !c.cache.n_kinds)
         return PLIM_OK;
-    st = kept_facts(v, &c.cache, err);
+    const plim_dtype states = PLIM_F32;
+    st = plim_inventory_cache(v, &c.cache, PLIM_F16, &states, err);
     return st || !c.doubt ? st
                           : plim_inventory_note(
                                 v, err, "the size of the KV cache is not exact: %s", c.doubt);
