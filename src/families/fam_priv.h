@@ -181,9 +181,10 @@ struct plim_family_model {
     plim_str *alias; /* of which key */
     uint32_t n_blocks, cap_blocks, n_aliases, cap_aliases;
     const fam_stmt *inputs;
-    const fam_expr *image[2]; /* height and width; NULL: none is an input */
-    bool fixed;               /* the class takes no others */
-    plim_str attention;       /* by default */
+    const fam_expr *image[2];  /* height and width; NULL: none is an input */
+    bool fixed;                /* the class takes no others */
+    const fam_expr *positions; /* how many tokens have a row of a table; NULL: not said */
+    plim_str attention;        /* by default */
     fam_key *keys;
     uint32_t n_keys, cap_keys;
     const uint32_t

@@ -805,7 +805,9 @@ int64_t plim_family_positions(plim_family_model *m, bool *hard)
     static const char *const keys[] = {"max_position_embeddings", "n_positions", "max_seq_len",
                                        "max_sequence_length"};
     uint32_t id;
-    *hard = false;
+    *hard = m->positions != NULL;
+    if (m->positions)
+        return plim_fam_int(&m->names, m->positions);
     for (size_t i = 0; i < PLIM_COUNT(keys); i++) {
         if (!plim_map_get(&m->names.ids, plim_str_of(keys[i]), &id) ||
             m->names.values[id - 1].kind != FAM_INT)

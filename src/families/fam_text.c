@@ -577,6 +577,8 @@ plim_status plim_fam_read(fam_program *p, plim_arena *a, plim_str text, plim_err
             read_alias(&r);
         else if (take_word(&r, "input"))
             inputs = read_input(&r, FAM_INPUT, inputs);
+        else if (take_word(&r, "positions"))
+            p->positions = plim_fam_parse(r.x, &r.line);
         else if (take_word(&r, "image"))
             read_image(&r);
         else if (take_word(&r, "labels"))

@@ -291,6 +291,30 @@ static void test_keeps(void **state)
     }
 }
 
+/* RoBERTa's first token has the row after that of padding. */
+static void test_positions(void **state)
+{
+    (void)state;
+    static const char text[] = "family roberta\n"
+                               "class RobertaModel\n"
+                               "task text\n"
+                               "input input_ids [B, S] int64\n"
+                               "key max_position_embeddings: int = 512\n"
+                               "positions max_position_embeddings - 2\n";
+    const plim_family f = {"roberta", "RobertaModel", (const unsigned char *)text,
+                           sizeof text - 1};
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_err err = PLIM_ERR_INIT;
+    plim_family_model *m;
+    bool hard = false;
+    assert_int_equal(
+        plim_family_open(&a, &f, PLIM_STR("{\"max_position_embeddings\": 514}"), &m, &err),
+        PLIM_OK);
+    assert_int_equal(plim_family_positions(m, &hard), 512);
+    assert_true(hard);
+    plim_arena_free(&a);
+}
+
 /* A text cut anywhere, or with a character changed, gives an error or a graph. */
 static void test_broken_texts(void **state)
 {
@@ -334,9 +358,10 @@ static void test_library(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_builds),       cmocka_unit_test(test_refuses),
-        cmocka_unit_test(test_images),       cmocka_unit_test(test_keeps),
-        cmocka_unit_test(test_broken_texts), cmocka_unit_test(test_library),
+        cmocka_unit_test(test_builds),    cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_images),    cmocka_unit_test(test_keeps),
+        cmocka_unit_test(test_positions), cmocka_unit_test(test_broken_texts),
+        cmocka_unit_test(test_library),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

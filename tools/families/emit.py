@@ -129,6 +129,9 @@ class Emit:
                 f"made {study.version}, {len(study.runs)} runs, {self.family.checked} more were right"]
         head += [f"input {name} [{', '.join(map(self.expr, shape))}] {dtype}" for name, (shape, dtype) in task.inputs.items()]
         head += [f"labels {name} [{', '.join(map(self.expr, shape))}] {dtype}" for name, (shape, dtype) in task.labels.items()]
+        if positions_from_padding(study.cls) and "max_position_embeddings" in study.plain:
+            first = (study.config_class().pad_token_id or 0) + 1
+            head.append(f"positions {self.expr('max_position_embeddings')} - {first}")
         if task.has("$height"):
             head.append(self.image())
         head.append(f"attention {study.sdpa}")
@@ -187,6 +190,12 @@ class Emit:
         if any(re.fullmatch(r"-?[\d.]*(e[-+]?\d+)?|-?inf", w) and not re.fullmatch(r"-?\d+", w) for w in seen):
             words.append("float" if moved else repr(value))
         return " | ".join(dict.fromkeys(words)) or "any"
+
+
+def positions_from_padding(cls: Any) -> bool:
+    """Whether the first token has the row after that of padding, as in RoBERTa: a table has so many rows fewer for tokens."""
+    with open(importlib.import_module(cls.__module__).__file__ or "") as f:
+        return "create_position_ids_from_input_ids" in f.read()
 
 
 SHARED = ("masking_utils", "cache_utils", "modeling_rope_utils", "modeling_utils", "configuration_utils",

@@ -320,6 +320,28 @@ class Study:
             self.runs.append(run)
             self.switches.setdefault(key, []).append((None, under))
 
+    def move_pairs(self) -> None:
+        """Sizes that the class takes only in proportion to another, such as that of a head."""
+        flat = {k: v for k, v in self.plain.items() if isinstance(v, int) and not isinstance(v, bool) and v > 1}
+        for key in [k for k in self.refused if k in flat and k not in self.base]:
+            for other in [k for k in flat if k != key and k not in self.base]:
+                if time.time() > self.end:
+                    return
+                run = self.attempt({key: 2 * flat[key], other: 2 * flat[other]}, self.how)
+                if run is not None:
+                    self.runs.append(run)
+                    self.pairs.append((key, other))
+        for key in {k for pair in self.pairs for k in pair}:
+            self.refused.pop(key, None)
+            self.sizes.setdefault(key, [])
+
+    def pair(self, rng: random.Random, flat: Dict[str, Any]) -> Dict[str, Any]:
+        """One of these, with other sizes."""
+        if not self.pairs:
+            return {}
+        factor = rng.choice([2, 3, 4])
+        return {k: factor * flat[k] for k in rng.choice(self.pairs)}
+
     def move_ropes(self) -> None:
         """The types of rotary embeddings, each with its parameters."""
         for key in [k for k in self.plain if k.endswith("rope_type")]:
@@ -342,6 +364,7 @@ class Study:
         gc.collect()
         gc.freeze()
         self.end = time.time() + seconds
+        self.pairs: List[Tuple[str, str]] = []
         self.extra: Set[str] = set()  # keys that some value of another key brings along
         self.plain = self.flat({})
         self.shrink()
@@ -357,6 +380,7 @@ class Study:
             self.fixed = not [run for run in [self.keep({}, {**how, **sizes}) for sizes in other] if run]
         for key in self.flat({}):
             self.move(key, {})
+        self.move_pairs()
         self.move_ropes()
         for key in [k for k in sorted(self.free) if isinstance(self.first.row[k], bool)]:
             flip = {key: not self.first.row[key]}  # what changes nothing alone may change what others do
@@ -396,7 +420,8 @@ class Study:
         flat = self.flat({})
         rates = [k for k in self.switches if "drop" in k and flat.get(k) == 0.0 and seed > 1]
         moved: Dict[str, Any] = {k: 0.1 for k in rates}  # what is 0 everywhere hides what it depends on
-        for key in sorted(self.sizes):
+        moved.update(self.pair(rng, flat))
+        for key in sorted(k for k in self.sizes if self.sizes[k] and k not in moved):
             if not isinstance(flat.get(key), int):
                 continue
             for _ in range(4):
@@ -416,7 +441,9 @@ class Study:
         moved, _ = rng.choice(self.vectors)
         moved = dict(moved)
         flat = self.flat({})
-        for key in rng.sample(sorted(self.sizes), min(len(self.sizes), rng.randint(0, 3))):
+        moved.update(self.pair(rng, flat) if rng.random() < 0.4 else {})
+        alone = sorted(k for k in self.sizes if self.sizes[k])
+        for key in rng.sample(alone, min(len(alone), rng.randint(0, 3))):
             if isinstance(flat.get(key), int):
                 moved[key] = self.another(rng, key, flat[key])
         for key in rng.sample(sorted(self.switches), min(len(self.switches), rng.randint(0, 4))):
@@ -431,7 +458,8 @@ class Study:
     def near(self, rng: random.Random, run: Run) -> Optional[Run]:
         """A run with some of its sizes moved."""
         moved = dict(run.moved)
-        for key in rng.sample(sorted(self.sizes), min(len(self.sizes), rng.randint(1, 3))):
+        alone = sorted(k for k in self.sizes if self.sizes[k])
+        for key in rng.sample(alone, min(len(alone), rng.randint(1, 3))):
             if isinstance(run.row.get(key), int):
                 moved[key] = self.another(rng, key, run.row[key])
         how = {**run.how, "B": rng.choice([run.how["B"], 2, 4])}
