@@ -1678,6 +1678,14 @@ typedef struct plim_entry {
     const char *group; /* the family of a model or an op */
     /* of all parameters (elements); 0: it depends on the name, as for "mlp:..." */
     uint64_t parameters;
+    /* of a model: "text", "encoder" (of text), "seq2seq", "audio", "vision", "vision-text";
+     * "" of mlp */
+    const char *kind;
+    /* in which the weights of a model of the hub were first published; 0: not listed */
+    uint64_t year;
+    /* the positions that the configuration of a model of the hub names (tokens); 0: the
+     * configuration names no positions */
+    uint64_t context;
     /* other names, separated by spaces; of a model from the hub its id comes first */
     const char *also;
 
@@ -1697,7 +1705,7 @@ typedef struct plim_entry {
 /* end of figures */
 #define PLIM_ENTRY_INIT                                                                       \
     {                                                                                         \
-        sizeof(plim_entry), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                      \
+        sizeof(plim_entry), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                             \
     }
 
 /* The number of rows of a list; 0: there is no such list. */

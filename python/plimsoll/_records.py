@@ -2043,6 +2043,13 @@ class ModelEntry(Record):
     """the family of a model or an op"""
     parameters: Optional[int]
     """of all parameters (elements); None: it depends on the name, as for 'mlp:...'"""
+    kind: str
+    """of a model: 'text', 'encoder' (of text), 'seq2seq', 'audio', 'vision', 'vision-text'; '' of mlp"""
+    year: Optional[int]
+    """in which the weights of a model of the hub were first published; None: not listed"""
+    context: Optional[int]
+    """the positions that the configuration of a model of the hub names (tokens); None: the configuration names no
+    positions"""
     doc: str
     """what it is, in a line"""
     src: str

@@ -39,6 +39,9 @@ static void model_entry(uint32_t i, plim_entry *out)
     const plim_zoo_model *m = plim_zoo_at(i, &out->group);
     set_facts(out, m->name, m->doc, m->src);
     out->parameters = m->parameters;
+    out->kind = plim_zoo_kind(m);
+    out->year = (uint64_t)m->year;
+    out->context = plim_zoo_context(m);
     out->also = m->alias ? m->alias : "";
 }
 
@@ -177,6 +180,7 @@ bool plim_registry_at(plim_registry r, uint32_t i, plim_entry *out)
     plim_entry row = {.size = sizeof row,
                       .group = "",
                       .also = "",
+                      .kind = "",
                       .gives = "",
                       .options = "",
                       .setting = ""};

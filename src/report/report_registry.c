@@ -68,6 +68,21 @@ static bool gpu_matches(const plim_gpu_info *g, const char *filter, const plim_g
            (called && !strcmp(g->name, called->name));
 }
 
+/* What no row of a list has a value for is not in text: networks for images have no context. */
+static const char *hidden_columns(const plim_rows *r, bool cards)
+{
+    uint64_t kept = 0, year = 0, context = 0;
+    for (uint64_t i = 0; i < r->n; i++) {
+        const void *row = plim_rows_at(r, i);
+        kept |= cards ? ((const plim_gpu_info *)row)->kept_high : 0;
+        year |= cards ? 0 : ((const plim_entry *)row)->year;
+        context |= cards ? 0 : ((const plim_entry *)row)->context;
+    }
+    if (cards)
+        return kept ? NULL : "kept";
+    return year ? context ? NULL : "context" : context ? "year" : "year,context";
+}
+
 /* The rows that match the filter, copied to the page. */
 static plim_rows registry_rows(plim_page *p, const registry_ask *ask)
 {
@@ -91,10 +106,7 @@ static plim_rows registry_rows(plim_page *p, const registry_ask *ask)
     rows.items = items;
     rows.size = (size_t)size;
     rows.n = n;
-    for (uint64_t i = 0; cards && i < n; i++)
-        if (((const plim_gpu_info *)plim_rows_at(&rows, i))->kept_high)
-            return rows;
-    rows.hidden = cards ? "kept" : NULL;
+    rows.hidden = hidden_columns(&rows, cards);
     return rows;
 }
 
@@ -126,7 +138,7 @@ static void add_rows(plim_page *p, const registry_ask *ask, const plim_rows *r)
                 r->hidden ? ""
                           : "; system keeps: of memory that the CPU has, too, as users report "
                             "it or assumed"));
-    plim_if_unknown(p, "- unknown");
+    plim_if_unknown(p, ask->reg == PLIM_REG_MODELS ? "- none, or not listed" : "- unknown");
 }
 
 static plim_status registry_build(plim_page *p, const void *subject, plim_err *err)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/fmt.h"
+#include "base/items.h"
 
 #define FAMILIES(X)                                                                           \
     X(alexnet)                                                                                \
@@ -33,6 +34,40 @@ static const plim_zoo_family *const families[] = {FAMILIES(X)};
 #undef X
 
 extern const plim_importer plim_importer_hf;
+
+/* ---- what a model is -------------------------------------------------------------- */
+
+const char *plim_zoo_kind(const plim_zoo_model *m)
+{
+    static const struct {
+        const char *kind, *types; /* all other types continue a text */
+    } rows[] = {
+        {"encoder", "bert roberta distilbert electra xlm-roberta camembert mpnet modernbert"},
+        {"seq2seq", "t5 bart"},
+        {"audio", "whisper"},
+        {"vision", "vit swin"},
+        {"vision-text", "clip"},
+    };
+    if (!m->model_type)
+        return m->parse ? "" : "vision";
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++)
+        if (plim_item_has(rows[i].types, plim_str_of(m->model_type)))
+            return rows[i].kind;
+    return "text";
+}
+
+/* The configuration is text of names.def, which has one space after a colon. */
+uint64_t plim_zoo_context(const plim_zoo_model *m)
+{
+    static const char *const keys[] = {"\"max_position_embeddings\": ", "\"n_positions\": "};
+    uint64_t n = 0;
+    for (size_t i = 0; m->config && !n && i < PLIM_COUNT(keys); i++) {
+        const char *p = strstr(m->config, keys[i]);
+        for (p = p ? p + strlen(keys[i]) : ""; *p >= '0' && *p <= '9'; p++)
+            n = n * 10 + (uint64_t)(*p - '0');
+    }
+    return n;
+}
 
 /* ---- the list -------------------------------------------------------------------- */
 

@@ -25,6 +25,7 @@ typedef struct plim_zoo_model {
     const void *(*parse)(plim_nn *n, plim_str arg, int64_t *features);
     /* of a model of the hub, whose `build` is NULL: what it is built from */
     const char *model_type, *config;
+    int year;            /* in which its weights were first published; 0: not listed */
     const char *weights; /* the format in which they are published; NULL: not quantized */
 } plim_zoo_model;
 
@@ -43,6 +44,10 @@ const plim_zoo_model *plim_zoo_at(uint32_t i, const char **family);
  * spaces, dashes, underscores and dots are ignored too, if that leaves one model: "Llama 3.1
  * 8B". */
 bool plim_zoo_has(plim_str name, bool loosely);
+/* What it works on: "text", "encoder", "seq2seq", "audio", "vision", "vision-text"; "": of mlp. */
+const char *plim_zoo_kind(const plim_zoo_model *m);
+/* How many positions the configuration of a model of the hub names; 0: none. */
+uint64_t plim_zoo_context(const plim_zoo_model *m);
 /* The format in which the weights of a built-in model are published: "fp8"; NULL: not quantized. */
 const char *plim_zoo_weights(plim_str name);
 /* PLIM_EUSAGE, with the nearest names. */

@@ -478,6 +478,25 @@ static void test_all(void **state)
     CHECK("past the end", plim_zoo_at(plim_zoo_count(), NULL) == NULL);
 }
 
+/* What the list says of a model, against the graph. */
+static void check_facts(const plim_graph *g, const plim_zoo_model *m)
+{
+    bool text = false;
+    int64_t context = (int64_t)plim_zoo_context(m);
+    for (uint32_t i = 0; i < g->n_scopes; i++) {
+        const char *type = plim_arena_str(&arena, g->scopes[i].type).p;
+        text |= strstr(type, "ForCausalLM") != NULL || strstr(type, "LMHeadModel") != NULL;
+    }
+    if (text != !strcmp(plim_zoo_kind(m), "text"))
+        fail_msg("%s: its kind is '%s'", m->name, plim_zoo_kind(m));
+    CHECK(m->name, m->year >= 2018);
+    /* RoBERTa's first two rows are for padding; a class that is data may leave the key unread */
+    if (context && g->sizes.seq_max && g->sizes.seq_max != context &&
+        g->sizes.seq_max != context - 2)
+        fail_msg("%s: context %" PRId64 ", the graph allows %" PRId64, m->name, context,
+                 g->sizes.seq_max);
+}
+
 /* Models of the hub: each builds, from known ops, with as many parameters as its row
  * states. */
 static void test_hub(void **state)
@@ -504,8 +523,10 @@ static void test_hub(void **state)
         CHECK(m->name,
               !strcmp(family, m->model_type) && plim_str_starts(g.about.producer, "hugg"));
         CHECK(m->name, !strncmp(m->alias, m->doc, strlen(m->doc)) && strchr(m->doc, '/'));
+        check_facts(&g, m);
         plim_arena_free(&arena);
     }
+    CHECK("a network", !strcmp(plim_zoo_kind(plim_zoo_at(0, NULL)), "vision"));
     CHECK("those that people ask for", hub_count() > 180);
 }
 
