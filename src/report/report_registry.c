@@ -26,16 +26,21 @@ typedef struct registry_ask {
 } registry_ask;
 
 /* Does `text` contain `part`, ignoring case? */
-static bool registry_has(const char *text, const char *part)
+static bool has_part(const char *text, plim_str part)
 {
     for (; text && *text; text++) {
         size_t i = 0;
-        while (part[i] && plim_lower(text[i]) == plim_lower(part[i]))
+        while (i < part.n && plim_lower(text[i]) == plim_lower(part.p[i]))
             i++;
-        if (!part[i])
+        if (i == part.n)
             return true;
     }
-    return !*part;
+    return !part.n;
+}
+
+static bool registry_has(const char *text, const char *part)
+{
+    return has_part(text, plim_str_of(part));
 }
 
 static bool registry_matches(const char *const *texts, size_t n, const char *filter)
@@ -46,12 +51,134 @@ static bool registry_matches(const char *const *texts, size_t n, const char *fil
     return any;
 }
 
-static bool entry_matches(const plim_entry *e, const char *filter)
+/* ---- what is asked of an entry ------------------------------------------------------------ */
+
+/* Figures of a model that a word of the filter may bound: "year=2025..", "parameters=..8B". */
+static const struct bound {
+    const char *key;
+    size_t at;
+    uint64_t kilo;
+    uint64_t slack; /* a model of 8.03 G is one of 8B: so many percent either way */
+} bounds[] = {{"year", offsetof(plim_entry, year), 1000, 0},
+              {"parameters", offsetof(plim_entry, parameters), 1000, 10},
+              {"context", offsetof(plim_entry, context), 1024, 0}};
+
+/* The next word of a filter; empty: none is left. */
+static plim_str next_word(const char **filter)
+{
+    const char *p = *filter + strspn(*filter, " ");
+    plim_str word = {p, strcspn(p, " ")};
+    *filter = p + word.n;
+    return word;
+}
+
+/* "KEY=VALUE": the bound of that key, and the value; NULL: a word like any other. */
+static const struct bound *find_bound(plim_str word, plim_str *value)
+{
+    for (size_t i = 0; i < PLIM_COUNT(bounds); i++) {
+        size_t n = strlen(bounds[i].key);
+        if (word.n <= n || word.p[n] != '=' || memcmp(word.p, bounds[i].key, n))
+            continue;
+        *value = (plim_str){word.p + n + 1, word.n - n - 1};
+        return &bounds[i];
+    }
+    return NULL;
+}
+
+/* "8B", "1.5B", "128K" */
+static bool read_amount(plim_str s, uint64_t kilo, uint64_t *out)
+{
+    static const char suffixes[] = "kmbt";
+    enum { MOST = 15 }; /* digits that a double holds */
+    uint64_t n = 0, parts = 1, scale = 1;
+    size_t i = 0, digits = 0;
+    bool point = false;
+    for (; i < s.n && ((s.p[i] >= '0' && s.p[i] <= '9') || (s.p[i] == '.' && !point)); i++) {
+        if (s.p[i] == '.') {
+            point = true;
+            continue;
+        }
+        if (++digits > MOST)
+            return false;
+        n = n * 10 + (uint64_t)(s.p[i] - '0');
+        parts *= point ? 10 : 1;
+    }
+    if (i + 1 == s.n) {
+        char c = (char)plim_lower(s.p[i]);
+        const char *suffix = strchr(suffixes, c == 'g' ? 'b' : c);
+        for (const char *p = suffixes; suffix && p <= suffix; p++)
+            scale *= kilo;
+        i += suffix != NULL;
+    }
+    double v = (double)n / (double)parts * (double)scale;
+    *out = v < 1e18 ? (uint64_t)(v + 0.5) : 0;
+    return digits && i == s.n && v < 1e18;
+}
+
+/* "2025", "2024..", "..8B", "1B..8B" */
+static bool read_bounds(const struct bound *b, plim_str s, uint64_t *least, uint64_t *most)
+{
+    size_t dots = 0;
+    while (dots + 1 < s.n && (s.p[dots] != '.' || s.p[dots + 1] != '.'))
+        dots++;
+    bool range = dots + 1 < s.n;
+    plim_str from = {s.p, range ? dots : s.n};
+    plim_str to = range ? (plim_str){s.p + dots + 2, s.n - dots - 2} : from;
+    *least = 0;
+    *most = UINT64_MAX;
+    if ((!from.n && !to.n) || (from.n && !read_amount(from, b->kilo, least)) ||
+        (to.n && !read_amount(to, b->kilo, most)))
+        return false;
+    *least -= *least / 100 * b->slack;
+    *most += to.n ? *most / 100 * b->slack : 0;
+    return true;
+}
+
+static bool word_matches(plim_registry reg, const plim_entry *e, plim_str word)
 {
     const char *const texts[] = {e->name,  e->group,   e->doc,    e->also,
                                  e->gives, e->options, e->setting};
-    return registry_matches(texts, PLIM_COUNT(texts), filter);
+    plim_str value;
+    const struct bound *b = reg == PLIM_REG_MODELS ? find_bound(word, &value) : NULL;
+    uint64_t least, most;
+    if (b && read_bounds(b, value, &least, &most)) {
+        uint64_t n = *(const uint64_t *)((const char *)e + b->at);
+        return n && n >= least && n <= most;
+    }
+    if (reg == PLIM_REG_MODELS && plim_str_starts(word, "kind="))
+        return plim_str_is((plim_str){word.p + 5, word.n - 5}, e->kind);
+    bool any = false;
+    for (size_t i = 0; i < PLIM_COUNT(texts) && !any; i++)
+        any = has_part(texts[i], word);
+    return any;
 }
+
+/* Every word of the filter has to match. */
+static bool entry_matches(plim_registry reg, const plim_entry *e, const char *filter)
+{
+    bool all = true;
+    plim_str word;
+    while (filter && all && (word = next_word(&filter)).n)
+        all = word_matches(reg, e, word);
+    return all;
+}
+
+static plim_status check_filter(plim_registry reg, const char *filter, plim_err *err)
+{
+    plim_str word, value;
+    uint64_t least, most;
+    while (filter && reg == PLIM_REG_MODELS && (word = next_word(&filter)).n) {
+        const struct bound *b = find_bound(word, &value);
+        if (b && !read_bounds(b, value, &least, &most))
+            return plim_fail(err, PLIM_EUSAGE, 0,
+                             "'" PLIM_STR_FMT
+                             "' is no range: write a number, or one or two with '..'",
+                             (int)PLIM_MIN(word.n, (size_t)60), word.p);
+    }
+    return PLIM_OK;
+}
+
+/* ---- the rows ------------------------------------------------------------------------------ */
 
 /* "mig", "a100:" or "3g.20gb": the many instances are listed for who asks for them. */
 static bool asks_for_mig(const char *filter)
@@ -100,7 +227,8 @@ static plim_rows registry_rows(plim_page *p, const registry_ask *ask)
         plim_gpu_find(plim_str_of(ask->filter), &called, NULL);
     for (uint32_t i = 0; items && i < count; i++)
         if (cards ? plim_gpu_info_at(i, &g) && gpu_matches(&g, ask->filter, called)
-                  : plim_registry_at(ask->reg, i, &e) && entry_matches(&e, ask->filter))
+                  : plim_registry_at(ask->reg, i, &e) &&
+                        entry_matches(ask->reg, &e, ask->filter))
             memcpy(items + n++ * size, cards ? (void *)&g : (void *)&e, (size_t)size);
     plim_rows rows = registry_lists[ask->reg].rows;
     rows.items = items;
@@ -162,5 +290,6 @@ plim_status plim_registry_print(plim_registry reg, const char *filter, plim_rend
     if ((size_t)reg >= PLIM_REG_COUNT)
         return plim_fail(err, PLIM_EUSAGE, 0, "registry %d is not in 0..%d", (int)reg,
                          PLIM_REG_COUNT - 1);
+    PLIM_TRY(check_filter(reg, filter, err));
     return plim_report_print(&report, &ask, how, st, put, ud, err);
 }
