@@ -1873,10 +1873,10 @@ PLIM_API plim_status plim_oom_print(const plim_oom_message *m, plim_render r,
                                     const plim_style *st, plim_put put, void *ud,
                                     plim_err *err);
 
-/* Prints a registry.  `filter` selects the rows whose text contains each of its words, ignoring
- * case; of models also by "kind=text", "year=2025..", "parameters=..8B" (within a tenth) and
- * "context=128K..".  Of cards it selects those whose text contains it, and the card whose name it
- * is for the setting "gpu" ("Tesla V100-SXM2-16GB").  NULL: all.  Errors as above; also
+/* Prints a registry.  `filter` selects the rows whose text contains it, ignoring case; of models
+ * those whose text contains each of its words, also "kind=text", "year=2025..",
+ * "parameters=..8B" (within a tenth) and "context=128K..", and of cards the card whose name it is
+ * for the setting "gpu" ("Tesla V100-SXM2-16GB"), too.  NULL: all.  Errors as above; also
  * PLIM_EUSAGE: there is no such registry, or what a word compares with is no range. */
 PLIM_API plim_status plim_registry_print(plim_registry r, const char *filter, plim_render how,
                                          const plim_style *st, plim_put put, void *ud,

@@ -153,9 +153,11 @@ static bool word_matches(plim_registry reg, const plim_entry *e, plim_str word)
     return any;
 }
 
-/* Every word of the filter has to match. */
+/* Of models every word of the filter has to match; other entries contain the filter as it is. */
 static bool entry_matches(plim_registry reg, const plim_entry *e, const char *filter)
 {
+    if (reg != PLIM_REG_MODELS)
+        return word_matches(reg, e, plim_str_of(filter ? filter : ""));
     bool all = true;
     plim_str word;
     while (filter && all && (word = next_word(&filter)).n)

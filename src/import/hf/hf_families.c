@@ -60,8 +60,11 @@ plim_str plim_hf_known_types(plim_arena *a)
     for (uint32_t i = 0; (g = plim_hf_group_at(i)) != NULL; i++)
         for (size_t k = 0; k < g->n_families; k++)
             plim_buf_printf(&list, "%s%s", i || k ? ", " : "", g->families[k].model_type);
-    for (uint32_t i = 0; i < plim_family_count(); i++)
-        if (!plim_hf_find(plim_str_of(plim_family_at(i)->model_type), &g))
-            plim_buf_printf(&list, ", %s", plim_family_at(i)->model_type);
+    for (uint32_t i = 0; i < plim_family_count(); i++) {
+        const plim_str type = plim_str_of(plim_family_at(i)->model_type);
+        if (!plim_hf_find(type, &g) &&
+            plim_family_find(type, PLIM_STR("")) == plim_family_at(i)) /* once */
+            plim_buf_printf(&list, ", " PLIM_STR_FMT, PLIM_STR_ARG(type));
+    }
     return plim_buf_str(&list);
 }

@@ -29,6 +29,7 @@ CLASSES = {  # model type, class, sizes
     "modernbert": ("modernbert", "ModernBertForMaskedLM", BERT),
     "mpnet": ("mpnet", "MPNetForMaskedLM", BERT),
     "nomic_bert": ("nomic_bert", "NomicBertForMaskedLM", BERT),
+    "olmo2": ("olmo2", "Olmo2ForCausalLM", WIDE),
     "seed_oss": ("seed_oss", "SeedOssForCausalLM", HEADS),
     "xlm-roberta": ("xlm-roberta", "XLMRobertaForMaskedLM", BERT),
 }
