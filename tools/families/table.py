@@ -11,16 +11,19 @@ from typing import Dict, List
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "families"
+sys.path.insert(0, str(GOLDEN))
+from steps import CLASSES  # noqa: E402
+
 PAGE = ROOT / "docs" / "models.md"
 BEGIN, END = "<!-- families -->\n", "<!-- end of families -->\n"
 
 
 def steps() -> Dict[str, int]:
-    """Recorded training steps by model type; golden.steps holds that they are equal to the byte."""
+    """Recorded training steps by class; golden.steps holds that they are equal to the byte."""
     out: Dict[str, int] = {}
     for line in (GOLDEN / "steps.txt").read_text().splitlines():
         if not line.startswith("#"):
-            name = line.split()[0].rsplit("_", 1)[0]
+            _, name, _ = CLASSES[line.split()[0].rsplit("_", 1)[0]]
             out[name] = out.get(name, 0) + 1
     return out
 
@@ -29,7 +32,7 @@ def row(path: pathlib.Path, runs: Dict[str, int]) -> str:
     head = dict(re.findall(r"^(family|class|task|made) (.*)$", path.read_text(), flags=re.M))
     proof = json.loads((GOLDEN / f"{path.stem}.json").read_text())
     version = head["made"].split(",")[0]
-    return f"| `{head['family']}` | `{head['class']}` | {head['task']} | {version} | {proof['equal']} | {runs.get(head['family'], 0)} |"
+    return f"| `{head['family']}` | `{head['class']}` | {head['task']} | {version} | {proof['equal']} | {runs.get(head['class'], 0)} |"
 
 
 def table() -> str:
