@@ -64,7 +64,7 @@ uint32_t plim_fam_name(fam_names *x, plim_str name)
     }
     x->values[x->n++] = (fam_value){.kind = FAM_NONE};
     *at = x->n;
-    if (name.p[0] == '?') {
+    if (name.n && name.p[0] == '?') {
         if (!PLIM_PUSH_ROOM(x->arena, x->passed, x->n_passed, x->cap_passed))
             plim_fam_oom(x);
         else

@@ -882,19 +882,19 @@ plim_status plim_family_keeps(plim_family_model *m, plim_graph *g, plim_err *err
         return PLIM_OK;
     plim_arena a = PLIM_ARENA_INIT;
     plim_graph pass = {.arena = &a};
+    plim_err why = PLIM_ERR_INIT;
     plim_nn n;
-    plim_status st = plim_graph_init(&pass, &a, err);
+    plim_status st = plim_graph_init(&pass, &a, &why);
     const plim_family_call call = {.batch = 1, .seq = many_tokens(m), .cache = true};
     if (!st) {
-        plim_nn_init(&n, &pass, err);
+        plim_nn_init(&n, &pass, &why);
         n.infer = true;
         plim_family_build(&n, m, &call);
         st = n.st;
     }
-    if (!st && !add_layers(m, &pass, call.seq, g))
-        st = plim_oom(err);
+    bool full = st == PLIM_ENOMEM || (!st && !add_layers(m, &pass, call.seq, g));
     m->kept = NULL;
     m->n_kept = 0;
     plim_arena_free(&a);
-    return st;
+    return full ? plim_oom(err) : PLIM_OK; /* nobody asked for a pass of that length */
 }

@@ -58,7 +58,7 @@ typedef struct plim_family_call {
 void plim_family_build(plim_nn *n, plim_family_model *m, const plim_family_call *call);
 
 /* What its layers keep of the tokens of a sequence, into g->kv: as a pass over more tokens than any window has keeps them.
- * Nothing is added where that is not keys and values alone.  PLIM_ENOMEM, or errors of plim_family_build. */
+ * Nothing is added where that is not keys and values alone, or where such a pass cannot be built.  PLIM_ENOMEM. */
 plim_status plim_family_keeps(plim_family_model *m, plim_graph *g, plim_err *err);
 
 #endif

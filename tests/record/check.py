@@ -181,7 +181,7 @@ def check_threads(b):
     expect("threads: at most all of them at once", report["devices"][0]["peak"] <= 72 * MIB, True)
     cost = words(ran.stdout)["ns"] - bare
     print(f"     {cost:.0f} ns of a processor's time for each event")
-    expect("threads: less than 1 us an event", cost < 1000, True)
+    expect("threads: less than 3 us an event", cost < 3000, True)  # 0.7 where nobody else computes
 
 
 def check_python(b):
