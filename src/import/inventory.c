@@ -73,7 +73,7 @@ plim_status plim_inventory_cache(plim_inventory *v, const plim_cache *c, plim_dt
     if (all || states)
         st = plim_inventory_fact(v, err, "kv_cache_bytes_per_token", "%" PRIu64 " (%s)", all,
                                  plim_dtype_rows[type].name);
-    if (!st && state)
+    if (!st && states && state)
         st = plim_inventory_fact(v, err, "state_bytes_per_sequence", "%" PRIu64 " (%s)", state,
                                  plim_dtype_rows[*states].name);
     return st || !sliding

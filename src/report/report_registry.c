@@ -77,7 +77,7 @@ static const struct bound *find_bound(plim_str word, plim_str *value)
 {
     for (size_t i = 0; i < PLIM_COUNT(bounds); i++) {
         size_t n = strlen(bounds[i].key);
-        if (word.n <= n || word.p[n] != '=' || memcmp(word.p, bounds[i].key, n))
+        if (word.n <= n || word.p[n] != '=' || memcmp(word.p, bounds[i].key, n) != 0)
             continue;
         *value = (plim_str){word.p + n + 1, word.n - n - 1};
         return &bounds[i];
