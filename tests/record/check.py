@@ -180,8 +180,12 @@ def check_threads(b):
     expect("threads: events of each kind but two", report["events"] - 16 * pairs < 10, True)
     expect("threads: at most all of them at once", report["devices"][0]["peak"] <= 72 * MIB, True)
     cost = words(ran.stdout)["ns"] - bare
+    for _ in range(2):  # the least of three: others may compute on the machine
+        if cost >= 1000:
+            bare = words(b.run(b.program, "threads", "8", str(pairs)).stdout)["ns"]
+            cost = min(cost, words(b.record(b.program, "threads", "8", str(pairs))[0].stdout)["ns"] - bare)
     print(f"     {cost:.0f} ns of a processor's time for each event")
-    expect("threads: less than 3 us an event", cost < 3000, True)  # 0.7 where nobody else computes
+    expect("threads: less than 1 us an event", cost < 1000, True)
 
 
 def check_python(b):

@@ -6,8 +6,8 @@ reads each of them, and each file of tests/data, with `info`, and `estimate` or,
 recordings with `diff`, too, compared with themselves:
 
  * every file under a limit of 512,000 KiB of address space, and the bombs in a control group of that size, as
-   a container is, where one can be made: exit status 0 to 4 within 30 s of processor time;
- * the bombs, further, without a limit: no more memory than a floor and 64 times their size, within these 30 s, and
+   a container is, where one can be made: exit status 0 to 4 within 10 s of processor time;
+ * the bombs, further, without a limit: no more memory than a floor and 64 times their size, within these 10 s, and
    with the exit status and the words that are listed.
 
 Prints one line of counts, then what was wrong; exit status 1 if anything was.
@@ -32,7 +32,8 @@ from sparse import data, number  # noqa: E402  fields of protobuf
 DATA = ROOT / "tests" / "data"
 LIMIT = 512_000 * 1024
 FLOOR = 192 << 20  # 128 MiB for a reader, and the program itself
-SECONDS = 30
+SECONDS = 10
+TRIES = 3  # the least time counts: others may compute on the machine
 
 
 # ---- protobuf, as ONNX uses it ------------------------------------------------------------------
@@ -254,6 +255,17 @@ class Runner:
             elif limit:
                 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
+        for _ in range(TRIES):
+            status, said, usage = self.start(path, command, restrict)
+            took = usage.ru_utime + usage.ru_stime
+            if took < SECONDS:
+                break
+        self.runs += 1
+        self.expect(0 <= status <= 4, path, command, limit, f"exit status {status}: {said[-200:]}")
+        self.expect(took < SECONDS, path, command, limit, f"it took {took:.1f} s")
+        return status, said, usage.ru_maxrss * 1024
+
+    def start(self, path, command, restrict):
         with tempfile.TemporaryFile() as out:
             child = subprocess.Popen([self.program, *command, *[str(path)] * files_of(command)], stdout=out, stderr=out,
                                      preexec_fn=restrict)
@@ -261,12 +273,7 @@ class Runner:
             child.returncode = status
             out.seek(0)
             said = " ".join(out.read(1 << 20).decode("utf-8", "replace").split())
-        status = os.waitstatus_to_exitcode(status)
-        self.runs += 1
-        self.expect(0 <= status <= 4, path, command, limit, f"exit status {status}: {said[-200:]}")
-        took = usage.ru_utime + usage.ru_stime
-        self.expect(took < SECONDS, path, command, limit, f"it took {took:.1f} s")
-        return status, said, usage.ru_maxrss * 1024
+        return os.waitstatus_to_exitcode(status), said, usage
 
     def expect(self, true, path, command, limit, why):
         if not true:
