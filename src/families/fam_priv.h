@@ -187,9 +187,6 @@ struct plim_family_model {
     plim_str attention;        /* by default */
     fam_key *keys;
     uint32_t n_keys, cap_keys;
-    const uint32_t
-        *kept; /* values of the last pass that the cache keeps, in the order of the layers */
-    uint32_t n_kept;
 };
 
 plim_status plim_fam_read(fam_program *p, plim_arena *a, plim_str text, plim_err *err);

@@ -43,6 +43,7 @@ typedef struct runner {
     uint32_t turn[DEPTH], child[DEPTH];
     uint32_t loops, lists;
     int depth;
+    result kept; /* values that the cache keeps, in the order of the layers */
 } runner;
 
 static void runner_oom(runner *r) { r->n->st = r->n->st ? r->n->st : plim_oom(r->n->err); }
@@ -739,8 +740,7 @@ static void note_kept(runner *r, const frame *f)
             else
                 runner_oom(r);
     }
-    r->p->kept = ids;
-    r->p->n_kept = n;
+    r->kept = (result){ids, n};
 }
 
 static void run_model(runner *r, const plim_family_call *call)
@@ -819,7 +819,7 @@ int64_t plim_family_positions(plim_family_model *m, bool *hard)
     return INT64_MAX;
 }
 
-void plim_family_build(plim_nn *n, plim_family_model *m, const plim_family_call *call)
+static runner build_model(plim_nn *n, plim_family_model *m, const plim_family_call *call)
 {
     runner r = {.p = m, .x = &m->names, .n = n, .a = n->g->arena};
     set_call(m, call);
@@ -829,6 +829,12 @@ void plim_family_build(plim_nn *n, plim_family_model *m, const plim_family_call 
     if (!is_stopped(&r))
         run_model(&r, call);
     is_stopped(&r);
+    return r;
+}
+
+void plim_family_build(plim_nn *n, plim_family_model *m, const plim_family_call *call)
+{
+    build_model(n, m, call);
 }
 
 /* ---- what layers keep --------------------------------------------------------------------------------------- */
@@ -857,20 +863,19 @@ static bool layer_of(const plim_meta *keys, const plim_meta *values, int64_t tok
     return true;
 }
 
-static bool add_layers(const plim_family_model *m, const plim_graph *pass, int64_t tokens,
-                       plim_graph *g)
+/* All layers, or none: what one of them keeps is something else.  False: our memory is full. */
+static bool add_layers(result kept, const plim_graph *pass, int64_t tokens, plim_graph *g)
 {
     plim_kv_layers kv;
-    bool all = m->n_kept > 0 && m->n_kept % 2 == 0;
-    for (uint32_t i = 0; all && i < m->n_kept; i += 2)
-        all = layer_of(&pass->values[m->kept[i]].meta, &pass->values[m->kept[i + 1]].meta,
+    bool all = kept.n % 2 == 0;
+    for (uint32_t i = 0; all && i < kept.n; i += 2) {
+        all = layer_of(&pass->values[kept.ids[i]].meta, &pass->values[kept.ids[i + 1]].meta,
                        tokens, &kv);
-    for (uint32_t i = 0; all && i < m->n_kept; i += 2) {
-        layer_of(&pass->values[m->kept[i]].meta, &pass->values[m->kept[i + 1]].meta, tokens,
-                 &kv);
-        if (!plim_graph_add_kv(g, &kv))
+        if (all && !plim_graph_add_kv(g, &kv))
             return false;
     }
+    if (!all)
+        g->kv = (plim_cache){0};
     return true;
 }
 
@@ -886,15 +891,13 @@ plim_status plim_family_keeps(plim_family_model *m, plim_graph *g, plim_err *err
     plim_nn n;
     plim_status st = plim_graph_init(&pass, &a, &why);
     const plim_family_call call = {.batch = 1, .seq = many_tokens(m), .cache = true};
+    bool full = st == PLIM_ENOMEM;
     if (!st) {
         plim_nn_init(&n, &pass, &why);
         n.infer = true;
-        plim_family_build(&n, m, &call);
-        st = n.st;
+        runner r = build_model(&n, m, &call);
+        full = n.st == PLIM_ENOMEM || (!n.st && !add_layers(r.kept, &pass, call.seq, g));
     }
-    bool full = st == PLIM_ENOMEM || (!st && !add_layers(m, &pass, call.seq, g));
-    m->kept = NULL;
-    m->n_kept = 0;
     plim_arena_free(&a);
     return full ? plim_oom(err) : PLIM_OK; /* nobody asked for a pass of that length */
 }
