@@ -134,34 +134,39 @@ static bool read_bounds(const struct bound *b, plim_str s, uint64_t *least, uint
     return true;
 }
 
-static bool word_matches(plim_registry reg, const plim_entry *e, plim_str word)
+static bool text_matches(const plim_entry *e, plim_str part)
 {
     const char *const texts[] = {e->name,  e->group,   e->doc,    e->also,
                                  e->gives, e->options, e->setting};
+    bool any = false;
+    for (size_t i = 0; i < PLIM_COUNT(texts) && !any; i++)
+        any = has_part(texts[i], part);
+    return any;
+}
+
+static bool word_matches(const plim_entry *e, plim_str word)
+{
     plim_str value;
-    const struct bound *b = reg == PLIM_REG_MODELS ? find_bound(word, &value) : NULL;
+    const struct bound *b = find_bound(word, &value);
     uint64_t least, most;
     if (b && read_bounds(b, value, &least, &most)) {
         uint64_t n = *(const uint64_t *)((const char *)e + b->at);
         return n && n >= least && n <= most;
     }
-    if (reg == PLIM_REG_MODELS && plim_str_starts(word, "kind="))
-        return plim_str_is((plim_str){word.p + 5, word.n - 5}, e->kind);
-    bool any = false;
-    for (size_t i = 0; i < PLIM_COUNT(texts) && !any; i++)
-        any = has_part(texts[i], word);
-    return any;
+    return plim_str_starts(word, "kind=")
+               ? plim_str_is((plim_str){word.p + 5, word.n - 5}, e->kind)
+               : text_matches(e, word);
 }
 
 /* Of models every word of the filter has to match; other entries contain the filter as it is. */
 static bool entry_matches(plim_registry reg, const plim_entry *e, const char *filter)
 {
     if (reg != PLIM_REG_MODELS)
-        return word_matches(reg, e, plim_str_of(filter ? filter : ""));
+        return text_matches(e, plim_str_of(filter ? filter : ""));
     bool all = true;
     plim_str word;
     while (filter && all && (word = next_word(&filter)).n)
-        all = word_matches(reg, e, word);
+        all = word_matches(e, word);
     return all;
 }
 
