@@ -279,16 +279,14 @@ def _run(func: Any, args: Any, kwargs: Any) -> Any:
     """What an op gives on the meta device; ops of the same shapes are run once."""
     key = (func, _key(args), _key(kwargs))
     known = _results.get(key)
+    if known:
+        outs = [torch.empty_strided(size, stride, dtype=dtype, device="meta") for size, stride, dtype in known]
+        return outs[0] if len(func._schema.returns) == 1 else tuple(outs)
+    with torch._C._DisablePythonDispatcher():
+        out = _first(func, args, kwargs)
     if known is None:
-        with torch._C._DisablePythonDispatcher():
-            out = _first(func, args, kwargs)
         _results[key] = _described(out, pytree.tree_leaves((args, kwargs)))
-        return out
-    if not known:
-        with torch._C._DisablePythonDispatcher():
-            return _first(func, args, kwargs)
-    outs = [torch.empty_strided(size, stride, dtype=dtype, device="meta") for size, stride, dtype in known]
-    return outs[0] if len(func._schema.returns) == 1 else tuple(outs)
+    return out
 
 
 def _first(func: Any, args: Any, kwargs: Any) -> Any:
