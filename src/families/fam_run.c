@@ -1,4 +1,5 @@
 /* fam_run.c -- runs a family for a configuration: first the modules with their parameters, then the call of the model. */
+#include "base/gzip.h"
 #include "families/fam_priv.h"
 
 enum { DEPTH = 8 };                   /* of loops, and of lists */
@@ -174,7 +175,7 @@ static void make_statements(runner *r, const fam_stmt *s, plim_str place, plim_s
     for (; s && !is_stopped(r); s = s->next)
         switch (s->what) {
         case FAM_IF:
-            if (plim_fam_true(r->x, s->expr))
+            if (!s->n && plim_fam_true(r->x, s->expr))
                 make_statements(r, s->body, place, path);
             break;
         case FAM_LEAF: make_leaf(r, s, path); break;
@@ -601,12 +602,19 @@ static void run_list(runner *r, frame *f, const fam_stmt *s)
     f->out_names = names;
 }
 
+/* Whether what a test is for runs. */
+static bool meets_test(runner *r, const frame *f, const fam_stmt *s)
+{
+    bool there = !s->n || f->items[s->at].n || f->items[s->at].kept.n;
+    return there && (!s->expr || plim_fam_true(r->x, s->expr));
+}
+
 static void run_statements(runner *r, frame *f, const fam_stmt *s)
 {
     for (; s && !is_stopped(r); s = s->next)
         switch (s->what) {
         case FAM_IF:
-            if (plim_fam_true(r->x, s->expr))
+            if (meets_test(r, f, s))
                 run_statements(r, f, s->body);
             break;
         case FAM_OP: run_op(r, f, s); break;
@@ -625,8 +633,9 @@ static const char *type_of(runner *r, const fam_stmt *s)
     for (; s; s = s->next) {
         if (s->what == FAM_TYPE)
             return s->text;
-        const char *inner =
-            s->what == FAM_IF && plim_fam_true(r->x, s->expr) ? type_of(r, s->body) : NULL;
+        const char *inner = s->what == FAM_IF && !s->n && plim_fam_true(r->x, s->expr)
+                                ? type_of(r, s->body)
+                                : NULL;
         if (inner)
             return inner;
     }
@@ -683,7 +692,7 @@ static void set_image(fam_program *p, const plim_family_call *call)
     }
 }
 
-static void set_call(fam_program *p, const plim_family_call *call)
+static void set_call(fam_program *p, const plim_family_call *call, plim_dtype dtype)
 {
     set_image(p, call);
     set_number(p, "B", call->batch);
@@ -691,6 +700,7 @@ static void set_call(fam_program *p, const plim_family_call *call)
     set_number(p, "$train", call->train);
     set_number(p, "$cache", call->cache);
     set_word(p, "$attention", call->eager ? PLIM_STR("eager") : p->attention);
+    set_word(p, "$dtype", plim_str_of(plim_dtype_rows[dtype].torch + strlen("torch.")));
 }
 
 static uint32_t add_input(runner *r, const fam_stmt *s)
@@ -767,13 +777,42 @@ static void run_model(runner *r, const plim_family_call *call)
 
 /* ---- the family --------------------------------------------------------------------------------------------- */
 
+/* The text itself: those of the library are compressed. */
+static plim_status text_of(plim_arena *a, const plim_family *f, plim_str *text, plim_err *err)
+{
+    const plim_bytes packed = {.p = f->text, .n = f->n};
+    plim_gzip z;
+    uint64_t n = 0, cap = 0, got = 0;
+    char *p = NULL;
+    *text = (plim_str){(const char *)f->text, f->n};
+    if (!plim_gzip_is(packed))
+        return PLIM_OK;
+    plim_status st = plim_gzip_open(&z, a, packed, err);
+    do {
+        if (n == cap) {
+            char *more = plim_arena_new(a, cap = cap ? 2 * cap : 16 * f->n, 1);
+            if (!more)
+                return plim_oom(err);
+            if (n)
+                memcpy(more, p, n);
+            p = more;
+        }
+        st = st ? st : plim_gzip_read(&z, p + n, cap - n, &got, err);
+        n += st ? 0 : got;
+    } while (!st && got);
+    *text = (plim_str){p, n};
+    return st;
+}
+
 plim_status plim_family_open(plim_arena *a, const plim_family *f, plim_str config,
                              plim_family_model **out, plim_err *err)
 {
     *out = PLIM_NEW(a, plim_family_model);
     if (!*out)
         return plim_oom(err);
-    plim_status st = plim_fam_read(*out, a, (plim_str){(const char *)f->text, f->n}, err);
+    plim_str text;
+    plim_status st = text_of(a, f, &text, err);
+    st = st ? st : plim_fam_read(*out, a, text, err);
     return st ? st : plim_fam_config(*out, config, err);
 }
 
@@ -822,7 +861,7 @@ int64_t plim_family_positions(plim_family_model *m, bool *hard)
 static runner build_model(plim_nn *n, plim_family_model *m, const plim_family_call *call)
 {
     runner r = {.p = m, .x = &m->names, .n = n, .a = n->g->arena};
-    set_call(m, call);
+    set_call(m, call, n->dtype);
     name_turns(&r, 'i', r.turn);
     name_turns(&r, 'j', r.child);
     n->g->lifetimes = true;

@@ -245,6 +245,18 @@ static bool take_dtype(reader *r, plim_dtype *t)
     return is;
 }
 
+/* "$dtype" alone: it may also be compared with a word. */
+static bool take_model_dtype(reader *r)
+{
+    const char *from = r->line.p;
+    if (!take_word(r, "$dtype"))
+        return false;
+    plim_fam_space(&r->line);
+    bool alone = r->line.p == r->line.end || strchr(",)]", *r->line.p);
+    r->line.p = alone ? r->line.p : from;
+    return alone;
+}
+
 static fam_arg read_arg(reader *r, int depth)
 {
     fam_arg a = {.kind = FAM_A_EXPR};
@@ -259,7 +271,7 @@ static fam_arg read_arg(reader *r, int depth)
         a.kind = FAM_A_FAR;
     } else if (take_word(r, "any")) {
         a.kind = FAM_A_ANY;
-    } else if (take_word(r, "$dtype")) {
+    } else if (take_model_dtype(r)) {
         a.kind = FAM_A_MODEL_DTYPE;
     } else if (take_dtype(r, &a.dtype)) {
         a.kind = FAM_A_DTYPE;
@@ -389,13 +401,25 @@ static bool read_worded(reader *r, fam_stmt *s)
     return true;
 }
 
+/* "%12 and TEST": if item 12 ran, and the test passes; either may be missing. */
+static void read_test(reader *r, fam_stmt *s, uint32_t *items)
+{
+    s->what = FAM_IF;
+    if (plim_fam_take(&r->line, "%")) {
+        s->at = read_small(r);
+        s->n = 1;
+        *items = PLIM_MAX(*items, s->at + 1);
+    }
+    if (!s->n || take_word(r, "and"))
+        s->expr = plim_fam_parse(r->x, &r->line);
+}
+
 /* One statement; the reader is then at the next line. */
 static void read_statement(reader *r, fam_stmt *s, uint32_t indent, uint32_t *items)
 {
     bool test = take_word(r, "if");
     if (test) {
-        s->what = FAM_IF;
-        s->expr = plim_fam_parse(r->x, &r->line);
+        read_test(r, s, items);
     } else if (!read_worded(r, s)) {
         read_item(r, s, items);
     }

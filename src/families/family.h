@@ -16,9 +16,9 @@
 #include "nn/nn.h"
 
 typedef struct plim_family {
-    const char *model_type; /* "qwen3" */
-    const char *class;      /* "Qwen3ForCausalLM" */
-    const unsigned char *text;
+    const char *model_type;    /* "qwen3" */
+    const char *class;         /* "Qwen3ForCausalLM" */
+    const unsigned char *text; /* as it is, or a gzip file */
     size_t n;
 } plim_family;
 

@@ -118,6 +118,33 @@ static const char keeping[] =
     " 2 relu(%1|0)\n"
     " keep %1|0, %2\n";
 
+/* Tests of items and of the type of parameters, and a loop of the code itself. */
+static const char chained[] = "family chain\n"
+                              "class Chain\n"
+                              "task text\n"
+                              "input x [B, S] $dtype\n"
+                              "key deep: bool = False\n"
+                              "key wide: bool = False\n"
+                              "at =\n"
+                              " type Chain\n"
+                              "at /\n"
+                              " type Chain\n"
+                              " if deep\n"
+                              "  0 relu(%x)\n"
+                              " if %0 and (wide or $train)\n"
+                              "  1 tanh(%0)\n"
+                              " if %1\n"
+                              "  2 neg(%1)\n"
+                              " if $dtype == 'float32'\n"
+                              "  3 exp(%2|1|0|x)\n"
+                              " 4 loop_add0 ceil(S, 2) (~0=%3|2|1|0|x)\n"
+                              " if %4 and $dtype == 'bfloat16'\n"
+                              "  5 abs(%4)\n"
+                              " return 0=%5|4\n"
+                              "at /loop_add0\n"
+                              " 0 add.Tensor(%~0, other=i0)\n"
+                              " next %0\n";
+
 typedef struct built {
     plim_graph g;
     plim_arena a;
@@ -315,6 +342,29 @@ static void test_positions(void **state)
     plim_arena_free(&a);
 }
 
+static void test_tests_of_items(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config;
+        bool train;
+        uint32_t nodes;
+    } rows[] = {
+        {"{}", false, 3 + 1},
+        {"{\"deep\": true}", false, 1 + 3 + 1},
+        {"{\"deep\": true}", true, 3 + 3 + 1},
+        {"{\"deep\": true, \"wide\": true}", false, 3 + 3 + 1},
+        {"{\"wide\": true}", true, 3 + 1},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        const plim_family_call call = {.batch = 2, .seq = 5, .train = rows[i].train};
+        built b;
+        build(&b, chained, rows[i].config, &call);
+        CHECK(b.err.msg, b.st == PLIM_OK);
+        CHECK(rows[i].config, b.nodes == rows[i].nodes);
+    }
+}
+
 /* A text cut anywhere, or with a character changed, gives an error or a graph. */
 static void test_broken_texts(void **state)
 {
@@ -358,10 +408,10 @@ static void test_library(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_builds),    cmocka_unit_test(test_refuses),
-        cmocka_unit_test(test_images),    cmocka_unit_test(test_keeps),
-        cmocka_unit_test(test_positions), cmocka_unit_test(test_broken_texts),
-        cmocka_unit_test(test_library),
+        cmocka_unit_test(test_builds),         cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_images),         cmocka_unit_test(test_keeps),
+        cmocka_unit_test(test_tests_of_items), cmocka_unit_test(test_positions),
+        cmocka_unit_test(test_broken_texts),   cmocka_unit_test(test_library),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
