@@ -319,9 +319,10 @@ static uint32_t value_of(runner *r, const frame *f, const fam_ref *ref)
 static plim_arg list_of_values(runner *r, const frame *f, const fam_arg *a)
 {
     uint32_t *ids = NULL, n = 0, cap = 0;
+    static const uint32_t none = PLIM_NONE; /* x[:, i] has none for what it takes whole */
     for (uint32_t i = 0; i < a->n; i++) {
         result v = a->items[i].kind == FAM_A_REF ? values_of(r, f, &a->items[i].ref)
-                                                 : (result){NULL, 0};
+                                                 : (result){&none, 1};
         for (uint32_t k = 0; k < v.n; k++)
             if (PLIM_PUSH_ROOM(r->a, ids, n, cap))
                 ids[n++] = v.ids[k];
@@ -352,11 +353,12 @@ static plim_arg list_of_floats(runner *r, const fam_arg *a)
     return (plim_arg){.kind = PLIM_ARG_FLOATS, .n = a->n, .floats = floats};
 }
 
-/* What the first item is, all are. */
+/* What the first item is, all are; of tensors some may be None. */
 static plim_arg list_arg(runner *r, const frame *f, const fam_arg *a)
 {
-    if (a->n && a->items[0].kind == FAM_A_REF)
-        return list_of_values(r, f, a);
+    for (uint32_t i = 0; i < a->n; i++)
+        if (a->items[i].kind == FAM_A_REF)
+            return list_of_values(r, f, a);
     return a->n && a->items[0].kind == FAM_A_EXPR &&
                    plim_fam_eval(r->x, a->items[0].expr).kind == FAM_FLOAT
                ? list_of_floats(r, a)

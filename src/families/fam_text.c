@@ -240,7 +240,8 @@ static bool take_dtype(reader *r, plim_dtype *t)
     const char *from = r->line.p, *p = from;
     while (p < r->line.end && name_char(*p))
         p++;
-    bool is = p > from && plim_dtype_find((plim_str){from, (size_t)(p - from)}, t);
+    bool is = p > from && (p == r->line.end || *p != '(') && /* int(x) is an expression */
+              plim_dtype_find((plim_str){from, (size_t)(p - from)}, t);
     r->line.p = is ? p : from;
     return is;
 }

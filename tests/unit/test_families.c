@@ -118,12 +118,14 @@ static const char keeping[] =
     " 2 relu(%1|0)\n"
     " keep %1|0, %2\n";
 
-/* Tests of items and of the type of parameters, and a loop of the code itself. */
+/* Tests of items and of the type of parameters, a loop of the code itself, a size from a fraction, and an index that leaves
+ * a dimension whole. */
 static const char chained[] = "family chain\n"
                               "class Chain\n"
                               "task text\n"
                               "input x [B, S] $dtype\n"
                               "key deep: bool = False\n"
+                              "key part: float = 0.5\n"
                               "key wide: bool = False\n"
                               "at =\n"
                               " type Chain\n"
@@ -140,7 +142,10 @@ static const char chained[] = "family chain\n"
                               " 4 loop_add0 ceil(S, 2) (~0=%3|2|1|0|x)\n"
                               " if %4 and $dtype == 'bfloat16'\n"
                               "  5 abs(%4)\n"
-                              " return 0=%5|4\n"
+                              " 6 slice.Tensor(%5|4, dim=1, start=int(S * part), end=far)\n"
+                              " 7 empty.memory_format(size=[2], dtype=int64)\n"
+                              " 8 index.Tensor(%6, indices=[None, %7])\n"
+                              " return 0=%8\n"
                               "at /loop_add0\n"
                               " 0 add.Tensor(%~0, other=i0)\n"
                               " next %0\n";
@@ -350,11 +355,11 @@ static void test_tests_of_items(void **state)
         bool train;
         uint32_t nodes;
     } rows[] = {
-        {"{}", false, 3 + 1},
-        {"{\"deep\": true}", false, 1 + 3 + 1},
-        {"{\"deep\": true}", true, 3 + 3 + 1},
-        {"{\"deep\": true, \"wide\": true}", false, 3 + 3 + 1},
-        {"{\"wide\": true}", true, 3 + 1},
+        {"{}", false, 3 + 1 + 3},
+        {"{\"deep\": true}", false, 1 + 3 + 1 + 3},
+        {"{\"deep\": true}", true, 3 + 3 + 1 + 3},
+        {"{\"deep\": true, \"wide\": true}", false, 3 + 3 + 1 + 3},
+        {"{\"wide\": true}", true, 3 + 1 + 3},
     };
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
         const plim_family_call call = {.batch = 2, .seq = 5, .train = rows[i].train};
