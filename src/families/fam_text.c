@@ -484,19 +484,20 @@ static plim_str note_objects(reader *r, plim_str name)
     return name;
 }
 
-/* "layer_types?: list = [num_hidden_layers] 'full_attention'" */
+/* "layer_types?: list = [num_hidden_layers] 'full_attention'"; without a default the file must have it */
 static void read_key(reader *r)
 {
     fam_program *p = r->p;
-    fam_key k = {.name = plim_fam_name(r->x, note_objects(r, read_name(r)))};
+    fam_key k = {.text = note_objects(r, read_name(r))};
+    k.name = plim_fam_name(r->x, k.text);
     k.optional = plim_fam_take(&r->line, "?");
     if (!plim_fam_take(&r->line, ":"))
         fail_expected(r, "':'");
     k.domain = read_upto(r, "=");
-    if (!plim_fam_take(&r->line, "="))
-        fail_expected(r, "'='");
+    bool fallback = plim_fam_take(&r->line, "=");
     fam_line from = r->line;
-    k.fallback = plim_fam_parse(r->x, &r->line);
+    if (fallback)
+        k.fallback = plim_fam_parse(r->x, &r->line);
     plim_fam_space(&r->line);
     if (r->line.p < r->line.end) { /* a length before its items */
         r->line = from;

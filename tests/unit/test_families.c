@@ -126,6 +126,7 @@ static const char chained[] = "family chain\n"
                               "input x [B, S] $dtype\n"
                               "key deep: bool = False\n"
                               "key part: float = 0.5\n"
+                              "key must?: int\n"
                               "key wide: bool = False\n"
                               "at =\n"
                               " type Chain\n"
@@ -355,11 +356,11 @@ static void test_tests_of_items(void **state)
         bool train;
         uint32_t nodes;
     } rows[] = {
-        {"{}", false, 3 + 1 + 3},
-        {"{\"deep\": true}", false, 1 + 3 + 1 + 3},
-        {"{\"deep\": true}", true, 3 + 3 + 1 + 3},
-        {"{\"deep\": true, \"wide\": true}", false, 3 + 3 + 1 + 3},
-        {"{\"wide\": true}", true, 3 + 1 + 3},
+        {"{\"must\": 1}", false, 3 + 1 + 3},
+        {"{\"must\": 1, \"deep\": true}", false, 1 + 3 + 1 + 3},
+        {"{\"must\": 1, \"deep\": true}", true, 3 + 3 + 1 + 3},
+        {"{\"must\": 1, \"deep\": true, \"wide\": true}", false, 3 + 3 + 1 + 3},
+        {"{\"must\": 1, \"wide\": true}", true, 3 + 1 + 3},
     };
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
         const plim_family_call call = {.batch = 2, .seq = 5, .train = rows[i].train};
@@ -367,6 +368,12 @@ static void test_tests_of_items(void **state)
         build(&b, chained, rows[i].config, &call);
         CHECK(b.err.msg, b.st == PLIM_OK);
         CHECK(rows[i].config, b.nodes == rows[i].nodes);
+    }
+    static const char *const without[] = {"{}", "{\"must\": null}"};
+    for (size_t i = 0; i < PLIM_COUNT(without); i++) {
+        built b;
+        build(&b, chained, without[i], &training);
+        CHECK(b.err.msg, b.st == PLIM_EUNSUPPORTED && strstr(b.err.msg, "'must' is missing"));
     }
 }
 
@@ -387,7 +394,8 @@ static void test_broken_texts(void **state)
     }
 }
 
-/* The texts of the library: each builds its class as it is by default, of ops that have a rule. */
+/* The texts of the library: each builds its class as it is by default, of ops that have a rule, or names a key that the
+ * file must have. */
 static void test_library(void **state)
 {
     (void)state;
@@ -401,9 +409,11 @@ static void test_library(void **state)
         plim_nn n;
         assert_int_equal(plim_graph_init(&g, &a, &err), PLIM_OK);
         plim_nn_init(&n, &g, &err);
-        assert_int_equal(plim_family_open(&a, f, PLIM_STR("{}"), &m, &err), PLIM_OK);
-        plim_family_build(&n, m, &training);
-        CHECK(err.msg, n.st == PLIM_OK);
+        plim_status st = plim_family_open(&a, f, PLIM_STR("{}"), &m, &err);
+        CHECK(err.msg, !st || (st == PLIM_EUNSUPPORTED && strstr(err.msg, "is missing")));
+        if (!st)
+            plim_family_build(&n, m, &training);
+        CHECK(err.msg, st || n.st == PLIM_OK);
         for (uint32_t k = 0; k < g.n_nodes; k++)
             CHECK(f->model_type, g.nodes[k].op != NULL);
         plim_arena_free(&a);
