@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from typing import Any, Dict, Iterator, List, Set, Tuple
 
-from expr import names
+from expr import names_of
 from learn import Family, Place
 from merge import Hole, Pieces, Ref, Statement, has_hole
-from probe import GENERIC
-from tasks import IMAGE
+from probe import GENERIC, source
+from tasks import IMAGE, NEEDED
 
 # What makes a tensor of another's dtype: the op that does the same with the other tensor as an argument.
 NEW = {"zeros": "new_zeros", "ones": "new_ones", "empty.memory_format": "new_empty", "full": "new_full"}
@@ -28,6 +27,10 @@ def typed(target: str, args: Dict[str, str]) -> Tuple[str, Dict[str, str]]:
     return target, {**args, "dtype": "$dtype"}
 
 
+def conjunct(test: str) -> str:
+    return f"({test})" if " or " in test else test
+
+
 # ---- a family ----------------------------------------------------------------------------------------------
 
 
@@ -37,7 +40,7 @@ class Emit:
         self.used: Set[str] = set()
 
     def expr(self, text: str) -> str:
-        self.used |= names(text)
+        self.used |= names_of(text)
         return text
 
     # ---- a place ---------------------------------------------------------------------------------------
@@ -48,15 +51,17 @@ class Emit:
             if s.item.head.startswith(("op ", "call", "loop")):
                 numbers[s] = len(numbers)
         out: List[str] = []
-        last = "True"
+        last = None
         for s in place.merged.statements:
             when = place.when[s]
-            if when == "False":
+            if when.test == "False":
                 continue
-            if when != last and when != "True":
-                out.append(f" if {self.expr(when)}")
+            if when != last and not when.always:
+                test = [f"%{numbers[when.after]}"] if when.after is not None else []
+                test += [self.expr(when.test)] if when.test != "True" else []
+                out.append(f" if {' and '.join(test[:1] + [conjunct(t) for t in test[1:]])}")
             last = when
-            out.append((" " if when == "True" else "  ") + self.statement(s, place.holes[s], numbers))
+            out.append((" " if when.always else "  ") + self.statement(s, place.holes[s], numbers))
         return "".join(line + "\n" for line in out)
 
     def statement(self, s: Statement, holes: List[str], numbers: Dict[Statement, int]) -> str:
@@ -104,7 +109,7 @@ class Emit:
                 if p.kind == "source":
                     yield "typeof " if text == "$dtype" else f"{text} "
                 elif p.kind in ("float", "rate"):
-                    yield "any" if text in ("any", "inf", "-inf", "nan") else self.expr(text) if names(text) else repr(float(text))
+                    yield "any" if text in ("any", "inf", "-inf", "nan") else self.expr(text) if names_of(text) else repr(float(text))
                 else:
                     yield self.expr(text) if p.kind in ("int", "bool") else text
             else:
@@ -159,7 +164,7 @@ class Emit:
         def visit(key: str, depth: int = 0) -> None:
             if key in out or key not in self.family.study.plain or depth > 20:
                 return
-            for other in sorted(names(self.family.defaults.get(key, ""))):
+            for other in sorted(names_of(self.family.defaults.get(key, ""))):
                 visit(other, depth + 1)
             out.append(key)
 
@@ -171,7 +176,8 @@ class Emit:
         """A question mark: null is as if it were not there."""
         study = self.family.study
         optional = "?" if raw_default(study.config_class, key) is None else ""
-        return f"key {key}{optional}: {self.domain(key)} = {self.family.defaults.get(key, '?')}"
+        needed = key in NEEDED.get(study.kind, {})
+        return f"key {key}{optional}: {self.domain(key)}" + ("" if needed else f" = {self.family.defaults.get(key, '?')}")
 
     def domain(self, key: str) -> str:
         study = self.family.study
@@ -194,8 +200,7 @@ class Emit:
 
 def positions_from_padding(cls: Any) -> bool:
     """Whether the first token has the row after that of padding, as in RoBERTa: a table has so many rows fewer for tokens."""
-    with open(importlib.import_module(cls.__module__).__file__ or "") as f:
-        return "create_position_ids_from_input_ids" in f.read()
+    return "create_position_ids_from_input_ids" in source(cls.__module__)
 
 
 SHARED = ("masking_utils", "cache_utils", "modeling_rope_utils", "modeling_utils", "configuration_utils",
@@ -206,11 +211,10 @@ def read_names(cls: Any, config_class: Any) -> Set[str]:
     """What the code of a class, and what it shares with others, takes from a configuration: any other key says nothing."""
     out: Set[str] = set()
     for module in [cls.__module__, config_class.__module__, *(f"transformers.{m}" for m in SHARED)]:
-        with open(importlib.import_module(module).__file__ or "") as f:
-            source = f.read()
-        out |= set(re.findall(r"[Cc]onfig\w*\.(\w+)", source)) | set(re.findall(r"attr\(\w*(?:config|self)\w*, ['\"](\w+)", source))
+        text = source(module)
+        out |= set(re.findall(r"[Cc]onfig\w*\.(\w+)", text)) | set(re.findall(r"attr\(\w*(?:config|self)\w*, ['\"](\w+)", text))
         if module == config_class.__module__:
-            out |= set(re.findall(r"self\.(\w+)", source)) | set(re.findall(r"kwargs\.\w+\(['\"](\w+)", source))
+            out |= set(re.findall(r"self\.(\w+)", text)) | set(re.findall(r"kwargs\.\w+\(['\"](\w+)", text))
     from transformers import PreTrainedConfig, PreTrainedModel
     return {name for name in out - GENERIC if name.islower() and name[0] != "_" and not hasattr(PreTrainedConfig, name) and
             not hasattr(PreTrainedModel, name)}

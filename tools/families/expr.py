@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import ast
+import contextlib
 import re
 import time
 
@@ -20,7 +21,7 @@ import numpy as np
 
 Rows = Sequence[Dict[str, Any]]
 SMALL = (1, 2, 3, 4, 8)
-LIMITS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)  # that code compares sizes with
+LIMITS = (1, 64, 128, 192, 256, 512, 1024, 4096)  # that code compares sizes with
 
 
 @dataclass(frozen=True)
@@ -100,17 +101,18 @@ def fractions(rows: Rows, candidates: Set[str], names: Dict[str, np.ndarray]) ->
             yield Expr(f"floor2({name})", 3), np.array([1 << (int(a).bit_length() - 1) for a in v], dtype=np.int64)
 
 
-LONGEST = 4.0  # seconds that a search may take
+MULTIPLES = (8, 16, 32, 64, 128, 256)  # that code rounds sizes up to
+LONGEST = 3.0  # seconds that a search may take
 
 
-def fit(rows: Rows, values: Sequence[int], candidates: Set[str]) -> Optional[str]:
-    """An expression is searched with a few rows; those that it gets wrong are added."""
+def fit(rows: Rows, values: Sequence[int], candidates: Set[str], parts: Sequence[str] = ()) -> Optional[str]:
+    """An expression is searched with a few rows; those that it gets wrong are added.  parts: expressions that may be in it."""
     first: Dict[int, int] = {}
     for i, v in enumerate(values):
         first.setdefault(v, i)
     some = dict.fromkeys([*list(first.values())[:FEW], *range(0, len(rows), max(1, len(rows) // FEW))])
     for _ in range(5):
-        text = search([rows[i] for i in some], [values[i] for i in some], candidates)
+        text = search([rows[i] for i in some], [values[i] for i in some], candidates, parts)
         if text is None:
             return None
         wrong = [i for i, row in enumerate(rows) if not is_right(text, row, values[i])]
@@ -130,7 +132,7 @@ def is_right(text: str, row: Dict[str, Any], value: int) -> bool:
         return False
 
 
-def search(rows: Rows, values: Sequence[int], candidates: Set[str]) -> Optional[str]:
+def search(rows: Rows, values: Sequence[int], candidates: Set[str], parts: Sequence[str] = ()) -> Optional[str]:
     end = time.time() + LONGEST
     target = np.array(values, dtype=np.int64)
     if (target == target[0]).all():
@@ -152,6 +154,10 @@ def search(rows: Rows, values: Sequence[int], candidates: Set[str]) -> Optional[
         add(level, Expr(name, 1 + 0.01 * len(name)), v)
     for e, v in fractions(rows, candidates, names):
         add(level, e, v)
+    for text in parts:
+        if names_of(text) <= candidates:
+            with contextlib.suppress(Exception):
+                add(level, Expr(text, 2, 2), np.array([value_of(text, row) for row in rows], dtype=np.int64))
     constants: Dict[bytes, Any] = {}
     for c in SMALL:
         add(constants, Expr(str(c), 1.1 + c / 10), np.full(len(target), c, dtype=np.int64))
@@ -190,8 +196,9 @@ def search(rows: Rows, values: Sequence[int], candidates: Set[str]) -> Optional[
                 found = other.get((target // v).tobytes())
                 if found:
                     best.append(_combine(e, "*", found[0]))
-            for c, cv in constants.values():
-                found = other.get((target + cv).tobytes())
+            for c in MULTIPLES:
+                if (-(-v // c) * c == target).all():
+                    best.append(Expr(f"ceil({e.text}, {c}) * {c}", e.cost + 3, 1))
             for f, w in one.values():
                 for op in ("//", "up", "max", "min", "%"):
                     got = _apply(op, v, w)
@@ -199,6 +206,8 @@ def search(rows: Rows, values: Sequence[int], candidates: Set[str]) -> Optional[
                         best.append(_combine(e, op, f))
 
     meet(both, both)
+    if not best:
+        best += patches(target, level, two, constants)
     if not best and len(two) < 700:
         three = grow(two, one, [one, two])
         if want in three:
@@ -206,6 +215,25 @@ def search(rows: Rows, values: Sequence[int], candidates: Set[str]) -> Optional[
         else:
             meet(three, {**both, **three})
     return min(best, key=lambda e: (e.cost, e.text)).text if best else None
+
+
+def patches(target: np.ndarray, level: Dict[bytes, Any], two: Dict[bytes, Any], constants: Dict[bytes, Any]) -> List[Expr]:
+    """A product of two quotients, such as patches of an image, and what stands before them: a token for the class, others."""
+    quotients = [(e, v) for e, v in two.values() if "//" in e.text or "ceil" in e.text]
+    before = [(Expr("0", 0), np.zeros_like(target)), *constants.values(), *level.values()]
+    before += [(_combine(e, "+", c), v + w) for e, v in level.values() for c, w in constants.values() if c.text in ("1", "2")]
+    out = []
+    for extra, w in before:
+        rest = target - w
+        if (rest <= 0).any():
+            continue
+        for e, v in quotients:
+            if (v > 0).all() and (rest % v == 0).all():
+                found = two.get((rest // v).tobytes())
+                if found:
+                    product = _combine(e, "*", found[0])
+                    out.append(_combine(product, "+", extra) if extra.text != "0" else product)
+    return out
 
 
 def value_of(text: str, row: Dict[str, Any]) -> Any:
@@ -249,8 +277,8 @@ def passes(test: str, row: Dict[str, Any]) -> bool:
 # ---- choices -----------------------------------------------------------------------------------------
 
 
-def tests(rows: Rows, candidates: Set[str]) -> Iterator[Tuple[float, str, np.ndarray]]:
-    """(cost, text, which rows pass)"""
+def tests(rows: Rows, candidates: Set[str], sizes: Optional[Set[str]] = None) -> Iterator[Tuple[float, str, np.ndarray]]:
+    """(cost, text, which rows pass); sizes: features that are compared with one another; None: all"""
     index = [k for k in ("i0", "i1", "j0", "j1") if all(k in row for row in rows)]
     ints = {}
     for name in sorted(candidates):
@@ -264,9 +292,8 @@ def tests(rows: Rows, candidates: Set[str]) -> Iterator[Tuple[float, str, np.nda
         elif len(plain) == len(column):
             for x in sorted({repr(c) for c in column if not isinstance(c, float)}):
                 number = x.lstrip("-").isdigit()
-                if len(set(map(repr, column))) > 1 and not (number and abs(int(x)) > 8):
-                    yield 1 + (0.5 if isinstance(column[0], int) and not isinstance(column[0], bool) else 0), \
-                        f"{name} == {x}", np.array([repr(c) == x for c in column])
+                if len(set(map(repr, column))) > 1 and not (number and abs(int(x)) > (1 if name == "B" else 8)):
+                    yield (1.5 if abs(int(x)) < 2 and name != "B" else 3.0) if number else 1.0, f"{name} == {x}", np.array([repr(c) == x for c in column])
             numbers = [0 if c is None else c for c in column]
             if all(isinstance(c, (int, float)) for c in numbers):
                 yield 1.2, f"{name} > 0", np.array([c > 0 for c in numbers])
@@ -285,10 +312,13 @@ def tests(rows: Rows, candidates: Set[str]) -> Iterator[Tuple[float, str, np.nda
             yield 1.5, f"len({name}) > 0", np.array([len(x) > 0 for x in column])
             for word in sorted({y for x in column for y in x if isinstance(y, str)}):
                 yield 1.6, f"{word!r} in {name}", np.array([word in x for x in column])
-            for k in index:
-                at = [x[row[k]] if row[k] < len(x) else None for x, row in zip(column, rows)]
+            for k in [*index, "0", "-1"]:
+                if not all(-len(x) <= int(row.get(k, k)) < len(x) for x, row in zip(column, rows)):
+                    continue
+                at = [x[int(row.get(k, k))] for x, row in zip(column, rows)]
                 for x in sorted({repr(a) for a in at}):
-                    yield 1, f"{name}[{k}] == {x}", np.array([repr(a) == x for a in at])
+                    yield (1 if k in index else 1.7), f"{name}[{k}] == {x}", np.array([repr(a) == x for a in at])
+            for k in index:
                 yield 1.5, f"{k} in {name}", np.array([row[k] in x for x, row in zip(column, rows)])
     for k in index:
         i = np.array([row[k] for row in rows])
@@ -309,10 +339,12 @@ def tests(rows: Rows, candidates: Set[str]) -> Iterator[Tuple[float, str, np.nda
         for m in range(2, 9) if len(i) and i.max() > 8 else ():
             for r in range(m):
                 yield 2 + (m + r) / 10, f"{k} % {m} == {r}", i % m == r
-    names = sorted(ints)
+    names = sorted(name for name in ints if sizes is None or name in sizes or name in ("B", "S"))
     for a in names:
         for b in names:
             if a[0] == "$" or b[0] == "$" or isinstance(rows[0].get(a), bool) or isinstance(rows[0].get(b), bool):
+                continue
+            if {"B", "S"} & {a, b} and ("B" in (a, b) or not LENGTHS.search(a + b)):
                 continue
             if a != b and (ints[a] > ints[b]).any() and not (ints[a] > ints[b]).all():
                 yield 2.8, f"{a} > {b}", ints[a] > ints[b]
@@ -320,10 +352,10 @@ def tests(rows: Rows, candidates: Set[str]) -> Iterator[Tuple[float, str, np.nda
                 yield 2.9, f"{a} == {b}", ints[a] == ints[b]
 
 
-def compared(rows: Rows, features: Set[str], sizes: Sequence[str]) -> Iterator[Tuple[float, str, np.ndarray]]:
+def compared(rows: Rows, features: Set[str], derived: Sequence[str]) -> Iterator[Tuple[float, str, np.ndarray]]:
     """Tests of expressions, as code has them of sizes that it derives from keys."""
     columns = {}
-    for text in sizes:
+    for text in derived:
         try:
             column = np.array([value_of(text, row) for row in rows], dtype=np.int64)
         except Exception:
@@ -335,14 +367,18 @@ def compared(rows: Rows, features: Set[str], sizes: Sequence[str]) -> Iterator[T
     for text, column in columns.items():
         for c in LIMITS:
             yield 3.5, f"{text} > {c}", column > c
-        for x in sorted({int(v) for v in column if abs(v) <= 4}):
+        for x in (0, 1):
             yield 3.6, f"{text} == {x}", column == x
         for other, v in [*plain.items(), *((t, v) for t, v in columns.items() if t < text)]:
+            if other in ("B", "S"):
+                continue
             yield 4.1, f"{text} == {other}", column == v
             yield 4.0, f"{text} > {other}", column > v
             yield 4.0, f"{other} > {text}", v > column
     tokens = plain.get("S")
     for name, v in plain.items() if tokens is not None else ():
+        if not LENGTHS.search(name):
+            continue
         for text, half in ((f"{name} // 2", v // 2), (f"{name} // 2 + 1", v // 2 + 1), (f"{name} + 1", v + 1)):
             yield 3.3, f"S > {text}", tokens > half
             yield 3.3, f"{text} > S", half > tokens
@@ -353,14 +389,17 @@ def derived(texts: Sequence[str]) -> List[str]:
     out: Dict[str, None] = {}
     for text in texts:
         for node in ast.walk(ast.parse(_python(text), mode="eval")):
-            if isinstance(node, (ast.BinOp, ast.Call)):
+            if isinstance(node, (ast.BinOp, ast.Call, ast.IfExp)):
                 part = ast.unparse(node).replace("_P_", ".").replace("_D_", "$")
-                if len(names(part)) > 1 and not names(part) & {"B", "S"}:
+                part = f"({part})" if isinstance(node, ast.IfExp) else part
+                if len(names_of(part)) > 1 and not names_of(part) & {"B", "S"}:
                     out[part] = None
     return list(out)[:MOST_DERIVED]
 
 
 MOST_DERIVED = 48
+BITS = 0.5  # that a test must tell for each unit of its cost
+LENGTHS = re.compile("window|chunk|position|block|length|context|span|stride|bucket|distance|size$")  # what tokens are compared with
 
 Tree = Any  # a class, or (test, tree if it passes, tree if not)
 
@@ -368,14 +407,22 @@ Tree = Any  # a class, or (test, tree if it passes, tree if not)
 class Chooser:
     """Tells observations apart by tests of their rows."""
 
-    def __init__(self, rows: Rows, features: Set[str], sizes: Sequence[str] = ()) -> None:
-        """sizes: expressions that may be compared, too."""
-        some = [(cost, text, mask) for cost, text, mask in [*tests(rows, features), *compared(rows, features, sizes)]
+    def __init__(self, rows: Rows, features: Set[str], sizes: Optional[Set[str]] = None, derived: Sequence[str] = ()) -> None:
+        """sizes: features that are compared with one another, and with derived, which are expressions."""
+        pairs = features if sizes is None else features & (sizes | {"B", "S"})
+        some = [(cost, text, mask) for cost, text, mask in [*tests(rows, features, sizes), *compared(rows, pairs, derived)]
                 if mask.any() and not mask.all()]
         self.texts = [text for _, text, _ in some]
-        self.names = [names(text) for text in self.texts]
+        self.names = [names_of(text) for text in self.texts]
         self.costs = np.array([cost for cost, _, _ in some])
         self.masks = np.array([mask for _, _, mask in some], dtype=np.float32).reshape(len(some), len(rows))
+
+    def cost(self, tree: Tree) -> float:
+        """How much a tree asks."""
+        if isinstance(tree, int):
+            return 0.0
+        test, yes, no = tree
+        return float(self.costs[self.texts.index(test)]) + self.cost(yes) + self.cost(no)
 
     def choose(self, index: np.ndarray, labels: np.ndarray, candidates: Optional[Set[str]] = None) -> Optional[Tree]:
         """labels: of the rows in `index`.  candidates: features that may be asked; None: all."""
@@ -393,7 +440,7 @@ class Chooser:
         some, masks, n = some[split], masks[split], n[split]
         classes = (labels[:, None] == np.unique(labels)[None, :]).astype(np.float32)
         yes = masks @ classes
-        score = _impurity(yes) * n + _impurity(classes.sum(0) - yes) * (len(index) - n) + self.costs[some] * 0.01
+        score = _impurity(yes) * n + _impurity(classes.sum(0) - yes) * (len(index) - n) + self.costs[some] * BITS
         best = int(score.argmin())
         passed = masks[best] > 0
         parts = [self._grow(some, index[at], labels[at], depth + 1) for at in (passed, ~passed)]
@@ -433,7 +480,7 @@ def _conjunct(tree: Tree) -> str:
     return f"({text})" if " or " in text else text
 
 
-def names(text: str) -> Set[str]:
+def names_of(text: str) -> Set[str]:
     """The features of an expression."""
     text = re.sub(r"'[^']*'", "", text)
     return set(re.findall(r"(?<![\w.])[A-Za-z_$?][A-Za-z0-9_.$]*", text)) - WORDS

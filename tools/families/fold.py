@@ -288,11 +288,13 @@ class _Run:
             if isinstance(items[i], Held):
                 needed.add(items[i].value.id)
         loops = self.loops(items)
+        named = {at: f"loop{n}" for n, at in enumerate(sorted(loops))}
+        named.update({at: label for at, (label, cuts) in repeats(items, loops).items() if not loops.update({at: cuts})})
         i = 0
         while i < len(items):
             if i in loops:
                 cuts = loops[i]
-                self.loop([items[a:b] for a, b in zip(cuts, cuts[1:])], after[cuts[-1] - 1])
+                self.loop([items[a:b] for a, b in zip(cuts, cuts[1:])], after[cuts[-1] - 1], named[i])
                 i = cuts[-1]
                 continue
             self.item(items[i], after[i])
@@ -388,7 +390,7 @@ class _Run:
             k = next((m for m in range(k, len(calls)) if calls[m][0] >= cuts[-1]), len(calls))
         return out
 
-    def loop(self, turns: List[List[Any]], after: Set[int]) -> None:
+    def loop(self, turns: List[List[Any]], after: Set[int], name: str) -> None:
         fold = self.fold
         held = [{x.value.id for x in t if isinstance(x, Held)} for t in turns]
         used = [[v for x in t for v in fold.used[id(x)]] for t in turns]
@@ -418,8 +420,7 @@ class _Run:
         if n > 1:
             init = self._initial(turns, crossing[1], owner, used)
         at = len(self.signs)
-        place = f"{self.place}/loop{self.count.get('loop', 0)}"
-        self.count["loop"] = self.count.get("loop", 0) + 1
+        place = f"{self.place}/{name}"
         self.signs.append(None)
         results: List[Tuple[Any, ...]] = []
         per_turn: List[List[Value]] = []
@@ -503,6 +504,66 @@ class _Run:
                     break
             out.append(found)
         return out
+
+
+LONGEST = 80  # items of a turn
+FEWEST = 3  # turns
+
+
+def repeats(items: List[Any], loops: Dict[int, List[int]]) -> Dict[int, Tuple[str, List[int]]]:
+    """Loops of the code itself, over chunks of tokens: the same items again and again, each time with what the last time
+    made or wrote.  By where they begin: a name, which depends on what begins, and where each turn does, as in `loops`."""
+    inside = {i for cuts in loops.values() for i in range(cuts[0], cuts[-1])}
+    at = [i for i, item in enumerate(items) if not isinstance(item, Held)]
+    tokens = [None if i in inside else _exact(items[i]) for i in at]
+    out: Dict[int, Tuple[str, List[int]]] = {}
+    count: Dict[str, int] = {}
+    i = 0
+    while i < len(at):
+        best = (0, 0)
+        for p in range(1, min(LONGEST, (len(at) - i) // FEWEST) + 1):
+            n = 1
+            while tokens[i] is not None and tokens[i:i + p] == tokens[i + n * p:i + (n + 1) * p]:
+                n += 1
+            if n >= FEWEST and n * p > best[0] * best[1] and (p > 1 or isinstance(items[at[i]], Call)) and None not in tokens[i:i + p] and \
+                    _linked([items[k] for k in at[i:i + n * p]], p):
+                best = (n, p)
+        n, p = best
+        if n:
+            word = _exact(items[at[i]])[1].replace("aten.", "").split(".")[0].strip("_")
+            name = f"loop_{word}{count.get(word, 0)}"
+            count[word] = count.get(word, 0) + 1
+            end = at[i + n * p] if i + n * p < len(at) else len(items)
+            made = set().union(*({v.id for v in _made_in_order(items[k])} for k in at[i:i + n * p]))
+            last = at[i + n * p - 1] + 1
+            while last < end and items[last].value.id in made:
+                last += 1
+            out[at[i]] = (name, [at[i + k * p] for k in range(n)] + [last])
+            i += n * p
+        else:
+            i += 1
+    return out
+
+
+def _exact(item: Any) -> Any:
+    return ("op", item.target, tuple(k for k in item.args)) if isinstance(item, Op) else ("call", item.path)
+
+
+def _linked(items: List[Any], p: int) -> bool:
+    """Whether what each of the turns makes or writes comes from what the one before did."""
+    before: Set[int] = set()
+    for k in range(0, len(items), p):
+        now: Set[int] = set()
+        for x in items[k:k + p]:
+            used = list(_values(x.args if isinstance(x, Op) else x.ins))
+            if k == 0 or any(v.id in before or v.id in now or id(v.storage) in before or id(v.storage) in now for v in used):
+                now |= {v.id for v in _made_in_order(x)}
+                if isinstance(x, Op) and x.target.split(".")[1].endswith("_"):
+                    now |= {id(v.storage) for v in x.outs}
+        if not now:
+            return False
+        before = now
+    return True
 
 
 def _made_list(turn: List[Any]) -> List[Value]:

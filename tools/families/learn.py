@@ -19,7 +19,7 @@ import tempfile
 import time
 import traceback
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -31,16 +31,36 @@ from tasks import NEEDED
 
 Seen = List[Tuple[Run, Body]]
 DETAIL = "-v" in sys.argv
-ROUND = 24  # configurations that must all be right
+ROUND = 40  # configurations that must all be right
 ENOUGH = 8  # that are wrong, before what they show is learnt
+NATURAL = 8  # numbers of code are often no larger
+TOLD = 3  # values of a hole, before what is as large says something
+BLAME = 0.4  # how much more often it must be wrong with a key that is given up
+SIMPLE = 5.0  # a test of one or two features; longer ones may be a coincidence, and others are tried
+
+
+@dataclass(frozen=True)
+class When:
+    """What a statement runs on."""
+
+    test: str
+    """"True": always"""
+    after: Optional[Statement] = None
+    """A statement that must have run, without which it would have nothing to take."""
+
+    @property
+    def always(self) -> bool:
+        return self.test == "True" and self.after is None
+
+    def runs(self, row: Dict[str, Any], ran: Set[Statement]) -> bool:
+        return (self.after is None or self.after in ran) and (self.test == "True" or passes(self.test, row))
 
 
 @dataclass
 class Place:
     name: str
     merged: Merged
-    when: Dict[Statement, str] = field(default_factory=dict)
-    """A test; "True": always"""
+    when: Dict[Statement, "When"] = field(default_factory=dict)
     holes: Dict[Statement, List[str]] = field(default_factory=dict)
     """An expression each"""
     def index(self, s: Statement) -> Dict[int, int]:
@@ -57,7 +77,12 @@ class Place:
         try:
             items, ins = self.merged.read(body.sign) if kind not in self.merged.bodies else \
                 (self.merged.bodies[kind], self.merged.ins[kind])
-            mine = [s for s, when in self.when.items() if when == "True" or passes(when, row)]
+            mine: List[Statement] = []
+            ran: Set[Statement] = set()
+            for s, when in self.when.items():
+                if when.runs(row, ran):
+                    mine.append(s)
+                    ran.add(s)
             for i, (item, s) in enumerate(zip(items, mine)):
                 if item.key() != s.item.key():
                     return f"item {i} is {item.head}, not {s.item.head}"
@@ -79,8 +104,9 @@ def row_of(run: Run, body: Body) -> Dict[str, Any]:
     passed = body.sign[1] if letter == "i" and body.sign[0] != "loop" else ()
     row = run.rows.get((letter, body.env, passed))
     if row is None:
+        of = run.row if letter == "i" else {k: v for k, v in run.row.items() if k[0] != "$" and k not in run.how}  # what a module has is no matter of a call
         row = run.rows[letter, body.env, passed] = {
-            **run.row, **{f"{letter}{k}": v for k, v in enumerate(body.env)},
+            **of, **{f"{letter}{k}": v for k, v in enumerate(body.env)},
             **{f"?{name}": True for name in passed if name.isidentifier()}}
     return row
 
@@ -92,7 +118,8 @@ def candidates(obs: Sequence[Tuple[Run, Body, Any]], base: Run) -> Set[str]:
     for run, body, outcome in obs:
         one = len(run.moved) + sum(run.how[k] != base.how[k] for k in base.how) == 1
         if one and run is not base and (body.env not in at_base or at_base[body.env] != outcome):
-            out |= {k for k in run.row if run.row.get(k) != base.row.get(k)}
+            row = row_of(run, body)
+            out |= {k for k in run.row if k in row and run.row.get(k) != base.row.get(k)}
     seen: Dict[int, Set[Any]] = {}
     for run, body, outcome in obs:
         seen.setdefault(id(run), set()).add(repr(outcome))
@@ -117,6 +144,10 @@ class Family:
         """features that what runs was seen to depend on"""
         self.known: Dict[str, int] = {}
         """expressions that were found, and how often"""
+        self.count: Dict[str, Dict[int, int]] = {}
+        """of a place: how often each kind of body was seen"""
+        self.groups: Dict[Any, int] = {}
+        """statements that run together: their place and the kinds of bodies that have them"""
 
     # ---- learning --------------------------------------------------------------------------------------
 
@@ -124,8 +155,11 @@ class Family:
         for body in run.all():
             body.kind = self.ids.setdefault(body.sign, len(self.ids))
             self.seen.setdefault(body.place, []).append((run, body))
+            count = self.count.setdefault(body.place, {})
+            count[body.kind] = count.get(body.kind, 0) + 1
 
     def learn(self, places: Sequence[str]) -> None:
+        self.groups.clear()
         for name in places:
             for problem in [p for p in self.problems if p.split(":")[0] == name]:
                 del self.problems[problem]
@@ -145,37 +179,53 @@ class Family:
         kinds = np.array([b.kind for _, b in seen])
         rows = [row_of(r, b) for r, b in seen]
         features = set().union(*rows) if len(count) > 1 else set()
-        chooser = Chooser(rows, features, self.sizes()) if len(count) > 1 else None
-        known: Dict[bytes, str] = {}
+        chooser = Chooser(rows, features, self.compared(), self.sizes()) if len(count) > 1 else None
+        known: Dict[bytes, When] = {}
+        masks: Dict[Statement, np.ndarray] = {}
         for s in place.merged.statements:
             index = place.index(s)
-            ran = np.isin(kinds, list(index))
+            ran = masks[s] = np.isin(kinds, list(index))
             key = ran.tobytes()
             if key not in known:
-                known[key] = "True" if ran.all() else self.when(name, seen, chooser, ran)
+                known[key] = When("True") if ran.all() else self.when(name, seen, chooser, ran, rarest(s, masks))
             place.when[s] = known[key]
             mine = [(r, b) for (r, b), here in zip(seen, ran) if here]
             place.holes[s] = [self.hole(name, mine, place.values(s, k, mine, index), kind)
                               for k, kind in enumerate(_kinds(s.item))]
         return place
 
+    def compared(self) -> Set[str]:
+        """Keys that are sizes, which code may compare; not those of layers, nor what changes nothing."""
+        return set(self.study.sizes) - set(self.study.base)
+
     def sizes(self) -> List[str]:
         """What code derives from keys, the most frequent first."""
         return derived(sorted(self.known, key=lambda e: -self.known[e]))
 
-    def when(self, name: str, seen: Seen, chooser: Any, ran: np.ndarray) -> str:
-        """The test that a statement runs on."""
-        obs = [(r, b, bool(x)) for (r, b), x in zip(seen, ran)]
+    def when(self, name: str, seen: Seen, chooser: Any, ran: np.ndarray, after: Any = None) -> When:
+        """after: a statement that must have run, and whether it did."""
+        if after is not None:
+            return When(self.test(name, seen, chooser, ran, np.flatnonzero(after[1])), after[0])
+        return When(self.test(name, seen, chooser, ran, np.arange(len(seen))))
+
+    def test(self, name: str, seen: Seen, chooser: Any, ran: np.ndarray, every: np.ndarray) -> str:
+        """What tells apart the observations of these numbers."""
+        if ran[every].all():
+            return "True"
+        obs = [(r, b, bool(x)) for i in every for (r, b), x in ((seen[i], ran[i]),)]
         cand = candidates(obs, self.base) | {k for r, b in seen for k in row_of(r, b) if k[0] == "?"}
-        every = np.arange(len(obs))
-        tree = None
+        trees = []
         for some in (cand, cand | self.asked | {f for f in self.base.row if f[0] == "$"} | {"B", "S", "i0", "i1", "j0"}, None):
-            tree = chooser.choose(every, ran.astype(int), some)
+            tree = chooser.choose(every, ran[every].astype(int), some)
             if tree is not None:
-                self.asked |= cand
+                trees.append((chooser.cost(tree) + 2 * len(trees), tree))
+            if trees and trees[0][0] < SIMPLE:
                 break
+        tree = min(trees, key=lambda x: x[0])[1] if trees else None
+        if trees:
+            self.asked |= cand
         if tree is None:
-            self.problem(name, f"{int(ran.sum())} of {len(ran)} observations cannot be told apart by {sorted(cand)}")
+            self.problem(name, f"{int(ran[every].sum())} of {len(every)} observations cannot be told apart by {sorted(cand)}")
             return "False"
         return condition(tree)
 
@@ -185,22 +235,44 @@ class Family:
         if kind in ("float", "rate"):
             return self.real(name, kind, seen, values)
         if len(set(values)) == 1:
-            return str(values[0])
+            return self.constant(seen, values[0]) if kind == "int" else str(values[0])
         if kind == "bool":
             rows = [row_of(r, b) for r, b in seen]
-            return self.when(name, seen, Chooser(rows, set().union(*rows), self.sizes()), np.array(values))
-        obs = [(r, b, v) for (r, b), v in zip(seen, values)]
-        cand = candidates(obs, self.base)
-        every = set(self.base.row) | {f for f in row_of(*seen[0]) if f[0] in "ij" and f[1:].isdigit()}
-        rows, wanted = [row_of(r, b) for r, b, _ in obs], values
-        known = sorted(self.known, key=lambda e: -self.known[e])
-        text = next((e for e in known if matches(e, rows, wanted)), None) or (fit(rows, wanted, cand) if cand else None) or \
-            fit(rows, wanted, cand | set(self.study.sizes) | {"B", "S"}) or fit(rows, wanted, every) or cases(rows, wanted, cand)
+            return self.test(name, seen, Chooser(rows, set().union(*rows), self.compared(), self.sizes()), np.array(values), np.arange(len(seen)))
+        cand = candidates([(r, b, v) for (r, b), v in zip(seen, values)], self.base)
+        text = self.size(name, [row_of(r, b) for r, b in seen], values, cand)
         if text is None:
-            self.problem(name, f"{sorted(set(wanted))[:8]} from {sorted(cand)[:12]}")
+            self.problem(name, f"{sorted(set(values))[:8]} from {sorted(cand)[:12]}")
             return "?"
         self.known[text] = self.known.get(text, 0) + 1
         return text
+
+    def size(self, name: str, rows: List[Dict[str, Any]], values: List[int], cand: Set[str]) -> Optional[str]:
+        """An expression; cand: features that are in it most likely."""
+        for text in sorted(self.known, key=lambda e: -self.known[e]):
+            if matches(text, rows, values):
+                return text
+        sizes = cand | set(self.study.sizes) | ({"B", "S"} if name[:1] != "=" else set())
+        every = set(self.base.row) | {f for f in rows[0] if f[0] in "ij" and f[1:].isdigit()}
+        left_open = {c for c in cand if {type(row.get(c)) for row in rows} == {int, type(None)}}
+        ways: List[Callable[[], Optional[str]]] = [
+            lambda: fit(rows, values, cand) if cand else None,
+            lambda: cases(rows, values, left_open, sizes) if left_open else None,
+            lambda: fit(rows, values, cand, self.sizes()),
+            lambda: fit(rows, values, cand, self.study.literals),
+            lambda: fit(rows, values, sizes),
+            lambda: fit(rows, values, every),
+            lambda: cases(rows, values, cand, sizes)]
+        return next((text for text in (way() for way in ways) if text is not None), None)
+
+    def constant(self, seen: Seen, value: int) -> str:
+        """A size that was the same in all runs: one of code, if no expression of keys that is found elsewhere was as large."""
+        if abs(value) > NATURAL:
+            rows = [row_of(r, b) for r, b in seen]
+            for text in sorted(self.known, key=lambda e: -self.known[e]):
+                if matches(text, rows, [value] * len(rows)):
+                    return text
+        return str(value)
 
     def dtype(self, name: str, seen: Seen, values: List[Any]) -> str:
         words = {(r.how["$dtype"], str(v).replace("torch.", "")) for (r, _), v in zip(seen, values)}
@@ -240,14 +312,19 @@ class Family:
         return list(dict.fromkeys(out))
 
     def rare(self, rng: random.Random) -> Run:
-        """A run of a statement that few runs had: what is in it was seen with few sizes."""
-        some = [(name, s) for name, place in self.places.items() for s, when in place.when.items() if when != "True"]
-        best: List[Run] = []
-        for name, s in rng.sample(some, min(len(some), 3)):
-            kinds = self.places[name].index(s)
-            runs = [run for run, body in self.seen[name] if body.kind in kinds]
-            best = runs if not best or len(runs) < len(best) else best
-        return rng.choice(best or self.study.runs)
+        """A run of statements that few runs had, the fewer the more often: what is in these was seen with few sizes."""
+        if not self.groups:
+            for name, place in self.places.items():
+                for s, when in place.when.items():
+                    if not when.always:
+                        self.groups.setdefault((name, frozenset(place.index(s))), len(self.groups))
+        name, kinds = rng.choices(list(self.groups), [1 / max(1, self.runs_of(*g)) for g in self.groups])[0] \
+            if self.groups else ("", frozenset())
+        runs = [run for run, body in self.seen.get(name, ()) if body.kind in kinds]
+        return rng.choice(runs or self.study.runs)
+
+    def runs_of(self, name: str, kinds: Any) -> int:
+        return sum(n for kind, n in self.count.get(name, {}).items() if kind in kinds)
 
     def proved(self, program: str, text: str, seed: int) -> Tuple[List[Dict[str, Any]], List[Tuple[str, Run]]]:
         """What C makes of a text, if its program is there."""
@@ -260,38 +337,75 @@ class Family:
             return prove(program, f.name, self.study, 16, seed)
 
     def settle(self, seconds: float, also: Sequence[Run] = ()) -> None:
-        """Learns from what is wrong, until nothing is."""
-        end = time.time() + seconds
+        """Learns from what is wrong, until nothing is.  Halfway a key that most of what is wrong has in common is given up."""
+        start = time.time()
+        end = start + seconds
         rng = random.Random(f"{self.study.kind} {len(also)}")
         self.study.runs += also
         self.problems = {p: name for p, name in self.problems.items() if name}
         for run in also or self.study.runs:
             self.add(run)
         self.learn(list(self.seen) if not also else list(dict.fromkeys(p for run in also for p in self.wrong(run))))
+        tries: List[Tuple[Run, bool]] = []
         while time.time() < end:
-            changed: Set[str] = set()
-            tried = 0
-            missed = 0
-            for _ in range(ROUND * 3):
-                if tried == ROUND or missed == ENOUGH or time.time() > end:
-                    break
-                run = self.study.near(rng, self.rare(rng)) if tried % 2 else self.study.random(rng)
-                if run is None:
-                    continue
-                tried += 1
-                wrong = self.wrong(run)
-                if wrong:
-                    missed += 1
-                    changed.update(wrong)
-                    if DETAIL:
-                        print("   wrong:", wrong[:4], len(wrong), run.moved, {k: v for k, v in run.how.items() if v != self.base.how.get(k)})
-                    self.study.runs.append(run)
-                    self.add(run)
-            if not changed and tried == ROUND:
-                self.checked = tried
+            changed = self.round(rng, tries, end)
+            if not changed and len(tries) >= ROUND and not any(wrong for _, wrong in tries[-ROUND:]):
+                self.checked = ROUND
                 return
-            self.learn(list(changed))
+            key = self.to_blame(tries[-4 * ROUND:]) if time.time() - start > seconds / 2 else None
+            if key is not None:
+                if DETAIL:
+                    print("   given up:", key)
+                self.give_up(key)
+                tries.clear()
+                start, end = time.time(), time.time() + seconds / 2
+            else:
+                self.learn(changed)
         self.problem("", "no round was right in the time allowed")
+
+    def round(self, rng: random.Random, tries: List[Tuple[Run, bool]], end: float) -> List[str]:
+        """Tries configurations; the places that were wrong in some."""
+        changed: Dict[str, None] = {}
+        tried = missed = 0
+        for _ in range(ROUND * 3):
+            if tried == ROUND or missed == ENOUGH or time.time() > end:
+                break
+            run = self.study.near(rng, self.rare(rng)) if tried % 2 else self.study.random(rng)
+            if run is None:
+                continue
+            tried += 1
+            wrong = self.wrong(run)
+            tries.append((run, bool(wrong)))
+            if wrong:
+                missed += 1
+                changed.update(dict.fromkeys(wrong))
+                if DETAIL:
+                    print("   wrong:", wrong[:4], len(wrong), run.moved, {k: v for k, v in run.how.items() if v != self.base.how.get(k)})
+                self.study.runs.append(run)
+                self.add(run)
+        return list(changed)
+
+    def to_blame(self, tries: Sequence[Tuple[Run, bool]]) -> Optional[str]:
+        """A key without which little would be wrong."""
+        best: Tuple[float, Optional[str]] = (BLAME, None)
+        for key in {k for run, _ in tries for k in run.moved}:
+            having = [wrong for run, wrong in tries if key in run.moved]
+            others = [wrong for run, wrong in tries if key not in run.moved]
+            if len(having) >= 6 and len(others) >= 6:
+                much, little = sum(having) / len(having), sum(others) / len(others)
+                if much > 0.5 and little < much / 2:
+                    best = max(best, (much - little, key), key=lambda x: x[0])
+        return best[1]
+
+    def give_up(self, key: str) -> None:
+        """Only its default will be known; what was learnt with other values is forgotten."""
+        self.study.forget(key)
+        for table in (self.seen, self.places, self.problems, self.ids, self.count, self.groups):
+            table.clear()
+        for run in self.study.runs:
+            run.rows.clear()
+            self.add(run)
+        self.learn(list(self.seen))
 
     # ---- defaults --------------------------------------------------------------------------------------
 
@@ -301,7 +415,6 @@ class Family:
         samples = list(self.study.samples(160))
         for key in plain:
             if key in NEEDED.get(self.study.kind, {}):
-                self.defaults[key] = "None"
                 continue
             obs = [(flat, flat.get(key)) for moved, flat in samples if key not in moved and key in flat]
             self.defaults[key] = self.default(key, plain[key], [f for f, _ in obs], [v for _, v in obs])
@@ -341,33 +454,49 @@ class Family:
         return ternary(tree, words) if tree is not None else None
 
 
-def equal_features(seen: Seen) -> Dict[int, List[Set[str]]]:
-    """Of each kind of body, by hole: the features that were as large as it whenever it was seen."""
+def equal_features(seen: Seen) -> Dict[int, List[Tuple[Set[str], bool]]]:
+    """Of each kind of body, by hole: the features that were as large as it whenever it was seen, and whether it had so
+    many values that this is no coincidence."""
     out: Dict[int, List[Set[str]]] = {}
+    values: Dict[int, List[Set[Any]]] = {}
     for run, body in seen:
         by: Dict[int, Set[str]] = {}
         for name, x in row_of(run, body).items():
-            if isinstance(x, int) and not isinstance(x, bool):
+            if isinstance(x, int) and not isinstance(x, bool) and name[0] != "$":
                 by.setdefault(x, set()).add(name)
-        now = [by.get(v, set()) if what == "int" else set() for what, v in body.holes]
+        now = [by.get(v, set()) if what == "int" and v not in (0, 1) else set() for what, v in body.holes]
         out[body.kind] = [a & b for a, b in zip(out[body.kind], now)] if body.kind in out else now
-    return out
+        for some, (_, v) in zip(values.setdefault(body.kind, [set() for _ in body.holes]), body.holes):
+            some.add(v)
+    return {kind: [(a, len(v) >= TOLD) for a, v in zip(out[kind], values[kind])] for kind in out}
+
+
+def rarest(s: Statement, masks: Dict[Statement, np.ndarray]) -> Optional[Tuple[Statement, np.ndarray]]:
+    """Of the statements without which it would have nothing to take the one that ran least, and when that did."""
+    if s.item.optional:
+        return None
+    needed = [options[0][0] for options in s.refs.values() if len(options) == 1]
+    some = [o for o in needed if o in masks and not masks[o].all()]
+    return min(((o, masks[o]) for o in some), key=lambda x: int(x[1].sum()), default=None)
 
 
 def _kinds(item: Item) -> List[str]:
     return [p.kind for _, p in item.pieces() if isinstance(p, Hole)]
 
 
-def cases(rows: Any, values: List[int], cand: Set[str]) -> Optional[str]:
+def cases(rows: Any, values: List[int], cand: Set[str], sizes: Set[str]) -> Optional[str]:
     """Two expressions and a test."""
-    names = sorted(cand)
     for test, mask in _splits(rows, cand):
-        yes = [(r, v) for r, v, m in zip(rows, values, mask) if m]
-        no = [(r, v) for r, v, m in zip(rows, values, mask) if not m]
-        a = fit([r for r, _ in yes], [v for _, v in yes], cand)
-        b = fit([r for r, _ in no], [v for _, v in no], cand) if a is not None else None
-        if a is not None and b is not None and len(names) and len(a) + len(b) < 90:
-            return f"{a} if {test} else {b}"
+        parts = []
+        for side in (True, False):
+            some = [(r, v) for r, v, m in zip(rows, values, mask) if m == side]
+            part = [r for r, _ in some], [v for _, v in some]
+            text = fit(*part, cand) or fit(*part, sizes)
+            if text is None:
+                break
+            parts.append(text)
+        if len(parts) == 2 and sum(map(len, parts)) < 120:
+            return f"{parts[0]} if {test} else {parts[1]}"
     return None
 
 
@@ -446,7 +575,8 @@ def main(out: str, task_name: str, kinds: List[str]) -> None:
         suffix = ".bad" if problems else ".fam"
         with open(f"{out}/{study.cls.__name__}{suffix}", "w") as f:
             f.write(text)
-        print(f"  in C: {len(proof)} equal, {len(wrong)} not", *(w[:300] for w, _ in wrong[:3]), sep="\n    ", flush=True)
+        print(f"  in C: {len(proof)} equal, {len(wrong)} not", *([] if proof or wrong else [study.why[:300]]),
+              *(w[:300] for w, _ in wrong[:3]), sep="\n    ", flush=True)
         with open(f"{out}/{study.cls.__name__}.json", "w") as f:
             f.write(json.dumps({"made": study.version, "equal": len(proof), "not": len(wrong), "runs": proof[:2]}) + "\n")
         if os.environ.get("FAMILIES_KEEP"):

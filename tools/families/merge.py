@@ -194,6 +194,7 @@ def read_static(sign: Any) -> List[Item]:
 
 
 Option = Tuple["Statement", str, bool]
+Feature = Tuple[Set[str], bool]
 LEVELS = 4
 
 
@@ -208,8 +209,8 @@ class Statement:
     """Of optional arguments: what they are if no reference is there."""
     levels: List[Set[Any]] = field(default_factory=lambda: [set() for _ in range(LEVELS)])
     """What it was like in the bodies that have it; see _levels."""
-    sizes: List[Set[str]] = field(default_factory=list)
-    """By hole: what was as large as it in all bodies."""
+    sizes: List[Feature] = field(default_factory=list)
+    """By hole: what was as large as it in all bodies, and whether that tells much."""
     of: Any = None
     """The variable that ends: the statement that made it, or what is its name."""
     after: Set[Any] = field(default_factory=set)
@@ -218,8 +219,8 @@ class Statement:
 
 
 class Merged:
-    def __init__(self, signs: Sequence[Tuple[int, Any]], static: bool, features: Dict[int, List[Set[str]]]) -> None:
-        """features: of each kind, by hole: what was as large as it whenever it was seen."""
+    def __init__(self, signs: Sequence[Tuple[int, Any]], static: bool, features: Dict[int, List[Feature]]) -> None:
+        """features: of each kind, by hole: what was as large as it whenever it was seen, and whether that tells much."""
         self.statements: List[Statement] = []
         self.of: Dict[Any, List[Statement]] = {}
         self.static = static
@@ -247,7 +248,7 @@ class Merged:
 
     # ---- aligning --------------------------------------------------------------------------------------
 
-    def place(self, kind: int, items: List[Item], features: List[Set[str]]) -> None:
+    def place(self, kind: int, items: List[Item], features: List[Feature]) -> None:
         """Finds the statements of a body, and adds what is new."""
         sizes = [features[item.start:item.start + holes_of(item)] for item in items]
         mine = _levels(items, self.shift)
@@ -286,7 +287,7 @@ class Merged:
             else:
                 last = s
         for levels, size, s in zip(mine, sizes, result):
-            s.sizes = [a & b if a and b else a or b for a, b in zip(s.sizes, size)] if s.sizes else list(size)
+            s.sizes = [_both(a, b) for a, b in zip(s.sizes, size)] if s.sizes else list(size)
             for known, level in zip(s.levels, levels):
                 known.add(level)
 
@@ -413,12 +414,21 @@ def holes_of(item: Item) -> int:
     return sum(isinstance(p, Hole) for _, p in item.pieces())
 
 
-New = Tuple[List[Any], List[Set[str]]]  # levels and sizes of an item
+New = Tuple[List[Any], List[Feature]]  # levels and sizes of an item
+
+
+def _both(a: Feature, b: Feature) -> Feature:
+    """What is left of two, the one that tells much before the other."""
+    if not a[0] or not b[0] or a[1] != b[1]:
+        return max(a, b, key=lambda f: (bool(f[0]), f[1]))
+    return (a[0] & b[0] or a[0], a[1])
 
 
 def _same(s: Statement, item: New, depth: int) -> bool:
+    """Sizes of few runs count where nothing but the item itself is compared."""
     levels, sizes = item
-    return levels[depth] in s.levels[depth] and all(not a or not b or a & b for a, b in zip(s.sizes, sizes))
+    return levels[depth] in s.levels[depth] and \
+        all(not a or not b or a & b or depth > 0 and not (x and y) for (a, x), (b, y) in zip(s.sizes, sizes))
 
 
 def _align(a: List[Statement], b: List[New], low: Tuple[int, int] = (0, 0), depth: int = LEVELS - 1) -> List[Tuple[int, int]]:

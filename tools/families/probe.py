@@ -29,7 +29,7 @@ from transformers import CONFIG_MAPPING, PreTrainedConfig  # noqa: E402
 from transformers.activations import ACT2FN  # noqa: E402
 
 from fold import Body, Fold, star  # noqa: E402
-from tasks import NEEDED, Task, class_of, image  # noqa: E402
+from tasks import NEEDED, START, TRIED, Task, class_of, image  # noqa: E402
 from trace import trace  # noqa: E402
 
 # Keys that every configuration has, and which have nothing to do with the model's memory.
@@ -46,6 +46,7 @@ ROPES: List[Dict[str, Any]] = [
      "original_max_position_embeddings": 1024}]
 LAYER_TYPES = ("full_attention", "sliding_attention")
 MOST = 200_000  # a size that no probe goes beyond
+MOST_PLACES = 4  # times those of the first run
 
 
 @dataclass
@@ -79,8 +80,12 @@ class Study:
         self.kind, self.task, self.layers = kind, task, layers
         self.cls = class_of(task, kind)
         self.config_class = CONFIG_MAPPING[kind]
-        self.older = older(self.config_class)
+        self.older = older(self.config_class, self.cls)
+        self.literals = literals_of(self.cls)
         self.base: Dict[str, Any] = {}
+        self.plain: Dict[str, Any] = {}
+        self.start: Dict[str, Any] = {}
+        """Keys that runs begin with at other values than the default's"""
         self.lists: Set[str] = set()
         self.runs: List[Run] = []
         self.free: Set[str] = set()
@@ -95,7 +100,10 @@ class Study:
 
     def config(self, moved: Dict[str, Any]) -> Any:
         flat: Dict[str, Any] = {}
-        for k, v in {**NEEDED.get(self.kind, {}), **self.base, **moved}.items():
+        given = {**NEEDED.get(self.kind, {}), **self.start, **self.base, **moved}
+        objects = {k.rpartition(".")[0] for k in given} - {""}  # one that is given replaces the default's
+        rest = {k: v for k, v in self.plain.items() if k.rpartition(".")[0] in objects}
+        for k, v in {**rest, **given}.items():
             into = flat
             for part in k.split(".")[:-1]:
                 into = into.setdefault(part, {})
@@ -118,7 +126,7 @@ class Study:
         try:
             with torch.device("meta"):
                 model = self.cls._from_config(config) if hasattr(self.cls, "_from_config") else self.cls(config)
-            self.made = static(model, self.lists)  # a cast gives buffers other types, and a run may add some
+            self.made = static(model, self.lists, dtype)  # a cast gives buffers other types, and a run may add some
             model.to(dtype)
         finally:
             torch.set_default_dtype(old)
@@ -141,6 +149,9 @@ class Study:
         config.use_cache = how["$cache"]
         run.static = self.made
         run.bodies = Fold(self.lists).fold(trace(model, self.inputs(run.row, how)))
+        places = len({body.place for body in run.all()})
+        if self.runs and places > MOST_PLACES * len({body.place for body in self.runs[0].all()}):
+            raise ValueError(f"{places} places: something repeats that is no list of modules")
         return run
 
     def row(self, flat: Dict[str, Any], how: Dict[str, Any]) -> Dict[str, Any]:
@@ -198,8 +209,7 @@ class Study:
                     continue
                 try:
                     config, small = self.model({**self.base, key: less}, how)
-                    with torch.no_grad():
-                        small(**self.inputs(self.row(self.flat({}, config), how), how))
+                    trace(small, self.inputs(self.row(self.flat({}, config), how), how))
                 except Exception:
                     continue
                 after = self.lengths(small)
@@ -210,24 +220,37 @@ class Study:
         self.sdpa = self.default_attention()
 
     def find_lists(self) -> None:
-        """Lists of modules whose length a key changes."""
-        how = self.default_how()
-        _, model = self.model({}, how)
-        base = self.lengths(model)
-        for key, value in self.flat({}).items():
-            if isinstance(value, bool) or not isinstance(value, (int, list)):
+        """Lists of modules whose length a key changes, and those that a switch brings."""
+        flat = self.flat({})
+        base = self.lengths(self.model({}, self.default_how())[1])
+        self.find_lists_under({}, base, flat)
+        for key in [k for k, v in flat.items() if isinstance(v, bool)]:
+            under = {key: not flat[key]}
+            lengths = self.lengths_of(under)
+            if lengths.keys() - base.keys():
+                self.find_lists_under(under, lengths, flat)
+
+    def find_lists_under(self, under: Dict[str, Any], base: Dict[str, int], flat: Dict[str, Any]) -> None:
+        for key, value in flat.items():
+            if key in under or isinstance(value, bool) or not isinstance(value, (int, list)):
                 continue
             for other in list(self.moves(key, value))[:3]:
-                try:
-                    _, model = self.model({key: other}, how)
-                except Exception:
-                    continue
-                self.lists |= {p for p, n in self.lengths(model).items() if base.get(p, n) != n}
-                break
+                lengths = self.lengths_of({**under, key: other})
+                if lengths:
+                    self.lists |= {p for p, n in lengths.items() if base.get(p, n) != n}
+                    break
+
+    def lengths_of(self, moved: Dict[str, Any]) -> Dict[str, int]:
+        """Empty: the class does not take it."""
+        try:
+            return self.lengths(self.model(moved, self.default_how())[1])
+        except Exception:
+            return {}
 
     # ---- other values ----------------------------------------------------------------------------------
 
     def moves(self, key: str, value: Any) -> Iterator[Any]:
+        yield from (v for v in TRIED.get(self.kind, {}).get(key, ()) if v != value)
         kinds = annotation(self.config_class, key)
         if isinstance(value, bool):
             yield not value
@@ -272,6 +295,7 @@ class Study:
         enum = not isinstance(value, int) or isinstance(value, bool)
         seen = signature(base)
         changed = None
+        alike: List[Tuple[Any, Dict[str, Any]]] = []
         self.why = "no value to try"
         kept = 0
         for other in list(self.moves(key, value))[:14]:
@@ -284,7 +308,7 @@ class Study:
                 continue  # or makes something else of it
             self.words.setdefault(key, set()).add(repr(other))
             differs = signature(run) != seen
-            if differs or changed is None:
+            if differs or changed is None or enum:  # of words those that change nothing are learnt, too
                 self.runs.append(run)
                 kept += 1
             if differs:
@@ -296,6 +320,8 @@ class Study:
                     self.sizes.setdefault(key, []).append(other)
             elif changed is None:
                 changed = False
+            if enum and not differs:
+                alike.append((other, under))
             if kept >= (9 if enum else 2) and other is not None:
                 enum or self.last_none(key, value, under, seen)
                 break
@@ -303,6 +329,8 @@ class Study:
             self.refused.pop(key, None)
         if changed:
             self.free.discard(key)
+            if key in self.switches:
+                self.switches[key] += alike
         elif changed is False:
             self.free.add(key)
         elif not again:
@@ -367,6 +395,7 @@ class Study:
         self.pairs: List[Tuple[str, str]] = []
         self.extra: Set[str] = set()  # keys that some value of another key brings along
         self.plain = self.flat({})
+        self.start = START.get(self.kind, {})
         self.shrink()
         self.find_lists()
         self.how = how = self.default_how()
@@ -382,10 +411,11 @@ class Study:
             self.move(key, {})
         self.move_pairs()
         self.move_ropes()
-        for key in [k for k in sorted(self.free) if isinstance(self.first.row[k], bool)]:
+        for key in [k for k in sorted(self.free | set(self.switches)) if isinstance(self.first.row.get(k), bool)]:
             flip = {key: not self.first.row[key]}  # what changes nothing alone may change what others do
             for other in sorted((self.free | set(self.refused)) - {key}):
-                self.move(other, flip, again=True)
+                if key in self.free or not isinstance(self.first.row.get(other), (bool, float)):
+                    self.move(other, flip, again=True)
         self.vectors = [({}, {})] + [v for v in (self.scramble(seed) for seed in (1, 2, 3)) if v[0]]
         for mode in self.modes():
             for moved, change in self.vectors:
@@ -408,8 +438,11 @@ class Study:
         """Another size for a key."""
         if key in self.base:
             return rng.choice([2, 2, 3, 3, 4, 5, 7])
-        some = [value * 2, value * 3, value + value // 2, value * 5, value + 2, value + 1, value + 17, *self.sizes[key]]
-        return rng.choice([s for s in some if s <= MOST] or [value])
+        if rng.random() < 0.5 and any(isinstance(v, int) for v in self.sizes[key]):
+            return rng.choice([v for v in self.sizes[key] if isinstance(v, int)])
+        some = [value * 2, value * 3, value + value // 2, value * 5, value // 2, value // 4, value + 2, value + 1, value + 17,
+                *self.sizes[key]]
+        return rng.choice([s for s in some if 0 < s <= MOST] or [value])
 
     def scramble(self, seed: int) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         """All sizes moved at once, as far as the class takes it."""
@@ -443,7 +476,7 @@ class Study:
         flat = self.flat({})
         moved.update(self.pair(rng, flat) if rng.random() < 0.4 else {})
         alone = sorted(k for k in self.sizes if self.sizes[k])
-        for key in rng.sample(alone, min(len(alone), rng.randint(0, 3))):
+        for key in rng.sample(alone, min(len(alone), rng.randint(0, 5))):
             if isinstance(flat.get(key), int):
                 moved[key] = self.another(rng, key, flat[key])
         for key in rng.sample(sorted(self.switches), min(len(self.switches), rng.randint(0, 4))):
@@ -452,19 +485,39 @@ class Study:
             moved[key] = value
         for key in rng.sample(sorted(self.free), min(len(self.free), rng.randint(0, 2))):
             moved[key] = rng.choice([*self.moves(key, flat.get(key)), flat.get(key)])
-        run = self.attempt(moved, how)
-        return run if run and all(repr(run.row.get(k)) == repr(v) for k, v in moved.items()) else None
+        return self.taken(rng, moved, how, alone)
 
     def near(self, rng: random.Random, run: Run) -> Optional[Run]:
         """A run with some of its sizes moved."""
         moved = dict(run.moved)
         alone = sorted(k for k in self.sizes if self.sizes[k])
-        for key in rng.sample(alone, min(len(alone), rng.randint(1, 3))):
-            if isinstance(run.row.get(key), int):
-                moved[key] = self.another(rng, key, run.row[key])
-        how = {**run.how, "B": rng.choice([run.how["B"], 2, 4])}
-        near = self.attempt(moved, how)
-        return near if near and all(repr(near.row.get(k)) == repr(v) for k, v in moved.items()) else None
+        some = [k for k in rng.sample(alone, min(len(alone), rng.randint(1, 3))) if isinstance(run.row.get(k), int)]
+        moved.update({k: self.another(rng, k, run.row[k]) for k in some})
+        return self.taken(rng, moved, {**run.how, "B": rng.choice([run.how["B"], 2, 4])}, some)
+
+    def taken(self, rng: random.Random, moved: Dict[str, Any], how: Dict[str, Any], alone: List[str]) -> Optional[Run]:
+        """A run of what the class takes of this: one size after the other is left as it was, if it takes it not."""
+        for _ in range(4):
+            run = self.attempt(moved, how)
+            if run:
+                return run if all(repr(run.row.get(k)) == repr(v) for k, v in moved.items()) else None
+            sizes = [k for k in alone if k in moved]
+            if not sizes:
+                break
+            moved.pop(rng.choice(sizes))
+        return None
+
+    def forget(self, key: str) -> None:
+        """Leaves a key as it is by default."""
+        for table in (self.sizes, self.switches, self.words):
+            table.pop(key, None)
+        self.free.discard(key)
+        self.refused[key] = "what it does could not be learnt"
+        self.pairs = [pair for pair in self.pairs if key not in pair]
+        self.switches = {k: [(v, under) for v, under in some if key not in under] for k, some in self.switches.items()}
+        self.switches = {k: some for k, some in self.switches.items() if some}
+        self.vectors = [({k: v for k, v in moved.items() if k != key}, change) for moved, change in self.vectors]
+        self.runs = [run for run in self.runs if key not in run.moved]
 
     def samples(self, count: int) -> Iterator[Tuple[Dict[str, Any], Dict[str, Any]]]:
         """Configurations alone: what was set, and what they are then; with as many layers as models have."""
@@ -482,8 +535,8 @@ class Study:
                     moved.update({**under, key: value})
             for key in rng.sample(sorted(self.free), min(len(self.free), rng.randint(0, 2))):
                 moved[key] = rng.choice([*self.moves(key, self.plain.get(key)), self.plain.get(key)])
-            for key in list(self.base):
-                moved.setdefault(key, self.plain[key])
+            for key in [*self.base, *self.start]:
+                moved.setdefault(key, self.plain.get(key))
             flat = self.takes(moved)
             if flat is not None and all(repr(flat.get(k)) == repr(v) for k, v in moved.items()):
                 yield {k: v for k, v in moved.items() if self.plain.get(k) != v}, flat
@@ -493,15 +546,30 @@ def signature(run: Run) -> Any:
     return [(b.place, b.env, b.sign, [h for h in b.holes if h[0] != "float"]) for b in run.all()]
 
 
-def older(cls: Any) -> Dict[str, Any]:
-    """Keys that a configuration takes and does not keep, with what they are if they are not there."""
-    with open(importlib.import_module(cls.__module__).__file__ or "") as f:
-        source = f.read()
+def source(module: str) -> str:
+    """The code of a module."""
+    with open(importlib.import_module(module).__file__ or "") as f:
+        return f.read()
+
+
+def older(config_class: Any, cls: Any) -> Dict[str, Any]:
+    """Keys that a configuration takes and does not keep, or that the model asks for without there being one, with what they
+    are if they are not there."""
     number = r"-?\d+\.?\d*(?:e-?\d+)?|True|False"
+    text = source(config_class.__module__)
     out = {name: ast.literal_eval(value) for name, value in
-           re.findall(rf"kwargs\.(?:get|pop)\(['\"](\w+)['\"], *({number})\)", source)}
-    thetas = re.findall(r"kwargs\.(?:get|pop)\(['\"](\w*theta)['\"], *[^)\d]", source)
-    return {**out, **{name: 10000.0 for name in thetas}}
+           re.findall(rf"kwargs\.(?:get|pop)\(['\"](\w+)['\"], *({number})\)", text)}
+    thetas = re.findall(r"kwargs\.(?:get|pop)\(['\"](\w*theta)['\"], *[^)\d]", text)
+    known = number + r"|'\w*'|\"\w*\""
+    asked = {name: ast.literal_eval(value) if re.fullmatch(known, value) else None for name, value in
+             re.findall(rf"getattr\((?:self\.)?config, ['\"](\w+)['\"], *({known}|\w)", source(cls.__module__))}
+    return {**{k: v for k, v in asked.items() if k[0] != "_" and k not in GENERIC}, **out, **{name: 10000.0 for name in thetas}}
+
+
+def literals_of(cls: Any) -> List[str]:
+    """Numbers in the code that may be sizes, such as that of a chunk, the most frequent first."""
+    found = re.findall(r"\b\w+(?:: int)? ?= ?(\d{2,5})\b", source(cls.__module__))
+    return sorted(set(found), key=lambda n: (-found.count(n), int(n)))[:6]
 
 
 def annotation(cls: Any, key: str) -> str:
@@ -518,8 +586,9 @@ def literals(cls: Any, key: str) -> List[str]:
 # ---- what a module is made of --------------------------------------------------------------------------
 
 
-def static(model: torch.nn.Module, lists: Set[str]) -> List[Body]:
-    """A body for each module: its parameters and buffers, and its children, in the order in which they are registered."""
+def static(model: torch.nn.Module, lists: Set[str], dtype: torch.dtype) -> List[Body]:
+    """A body for each module: its parameters and buffers, and its children, in the order in which they are registered.
+    dtype: of parameters, whatever they were made with: that is what loading makes of them."""
     first: Dict[int, str] = {}
     out: List[Body] = []
 
@@ -537,7 +606,7 @@ def static(model: torch.nn.Module, lists: Set[str]) -> List[Body]:
                 first[id(leaf)] = full
                 signs.append((kind, name, kind == "param" or name not in module._non_persistent_buffers_set,
                               len(leaf.shape)))
-                body.holes += [("int", n) for n in leaf.shape] + [("dtype", leaf.dtype)]
+                body.holes += [("int", n) for n in leaf.shape] + [("dtype", dtype if kind == "param" and leaf.is_floating_point() else leaf.dtype)]
         for name, child in module._modules.items():
             if child is None:
                 continue

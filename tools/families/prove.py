@@ -56,6 +56,7 @@ def prove(program: str, text: str, study: Study, count: int, seed: int = 0) -> T
             continue
         why = differs(program, text, study, run.moved, run.how, proof)
         if "is not known for model_type" in why:  # refused by its key: no wrong answer
+            study.why = why
             continue
         if why:
             changed = {k: v for k, v in run.how.items() if v != study.how.get(k)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, List, Tuple
 
 Shape = Tuple[str, ...]  # of features and keys
 
@@ -37,9 +37,24 @@ TASKS = [
 
 # Keys without which a class cannot be made, where its configuration leaves them open.
 NEEDED: Dict[str, Dict[str, Any]] = {
-    "esm": {"vocab_size": 33, "mask_token_id": 32},
+    "dots1": {"n_routed_experts": 32, "n_shared_experts": 2, "num_experts_per_tok": 6},
+    "esm": {"vocab_size": 33, "mask_token_id": 32, "pad_token_id": 1},
     "hunyuan_v1_dense": {"head_dim": 128},
     "hunyuan_v1_moe": {"head_dim": 128},
+    "nemotron": {"num_key_value_heads": 48},
+}
+
+# What models of a type have, where their default is of no model: runs begin with these.
+START: Dict[str, Dict[str, Any]] = {
+    "deberta-v2": {"relative_attention": True, "position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": True,
+                   "pos_att_type": ["p2c", "c2p"], "position_biased_input": False},
+    "deberta": {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False},
+}
+
+# Values of keys that their annotation does not tell.
+TRIED: Dict[str, Dict[str, List[Any]]] = {
+    "deberta-v2": {"pos_att_type": [["p2c", "c2p"], ["c2p", "p2c"], ["c2p"], ["p2c"], []], "norm_rel_ebd": ["none", "layer_norm"]},
+    "deberta": {"pos_att_type": [["p2c", "c2p"], ["c2p", "p2c"], ["c2p"], ["p2c"], []]},
 }
 
 IMAGE = 224  # height and width, unless the configuration has image_size

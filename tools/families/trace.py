@@ -35,6 +35,8 @@ class Value:
     leaf: Optional[str] = None
     """The path of the parameter or buffer that it is."""
     storage: Optional["Storage"] = None
+    grad: bool = False
+    """Whether a gradient may flow through it."""
 
 
 @dataclass
@@ -166,6 +168,8 @@ class _Recorder(ProxyTorchDispatchMode):
         self.ops = 0
         self.count = 0
         self.quiet = 0
+        self.without: Dict[Tuple[int, int], Value] = {}
+        """by the number of a value and the call that runs: the same without its gradient"""
 
     def value_of(self, tensor: torch.Tensor) -> Value:
         found = self.values.get(id(tensor))
@@ -180,6 +184,18 @@ class _Recorder(ProxyTorchDispatchMode):
                                            [value]))
             self.ops += 1
         return value
+
+    def detached(self, value: Value) -> Value:
+        """What code under torch.no_grad() takes a value for."""
+        key = (value.id, id(self.stack[-1]))
+        known = self.without.get(key)
+        if known is None:
+            known = self.without[key] = Value(self.count, value.shape, value.dtype, None, value.storage)
+            value.storage.ids.append(known.id)
+            self.count += 1
+            self.stack[-1].items.append(Op("aten.detach.default", {"self": value}, [known]))
+            self.ops += 1
+        return known
 
     def add(self, tensor: torch.Tensor, leaf: Optional[str] = None) -> Value:
         where = tensor.untyped_storage()._cdata
@@ -219,16 +235,18 @@ class _Recorder(ProxyTorchDispatchMode):
             out = _run(func, args, kwargs)
             if not any(t.is_meta for t in pytree.tree_leaves(out) if torch.is_tensor(t)):
                 return out
+        flows = torch.is_grad_enabled() and any(value.grad for value in used)
         for value in used:
             value.storage.last = self.ops
         outs = [t for t in pytree.tree_leaves(out) if torch.is_tensor(t)]
-        if outs:
+        if outs and not (func is _MOVED and outs[0] is tensors[0]):
             results, new = [], []
             for tensor in outs:
                 found = self.values.get(id(tensor))
                 known = found is not None and found[0]() is tensor
                 value = found[1] if known else self.add(tensor)
                 value.storage.last = self.ops
+                value.grad = value.grad or flows and tensor.is_floating_point()
                 results.append(value)
                 new.append(not known)
             self.stack[-1].items.append(Op(str(func), given, results, tuple(new)))
@@ -241,7 +259,8 @@ class _Recorder(ProxyTorchDispatchMode):
                 source = self.reads.source(x) if x.is_floating_point else None
                 return Typed(x, source) if source is not None else x
             if torch.is_tensor(x):
-                return self.value_of(x)
+                value = self.value_of(x)
+                return value if not value.grad or torch.is_grad_enabled() else self.detached(value)
             return [plain(y) for y in x] if isinstance(x, (list, tuple)) else x
 
         given = dict(kwargs)
@@ -263,6 +282,7 @@ class _Recorder(ProxyTorchDispatchMode):
 # What has its default is recorded, too, in arguments that are fractions, and in all of these: what differs between two
 # runs is then a value, not an argument.
 WHOLE = {"aten.scaled_dot_product_attention.default", "aten.dropout.default"}
+_MOVED = torch.ops.aten.to.dtype_layout  # x.to(device): there is one device
 _MADE = (torch.ops.aten.lift_fresh.default, torch.ops.aten.detach_.default)
 
 
@@ -414,7 +434,7 @@ def trace(module: torch.nn.Module, kwargs: Dict[str, Any]) -> Call:
     gc.disable()
     try:
         for path, leaf in [*module.named_parameters(), *module.named_buffers()]:
-            recorder.add(leaf, leaf=path)
+            recorder.add(leaf, leaf=path).grad = isinstance(leaf, torch.nn.Parameter) and leaf.is_floating_point()
         for tensor in kwargs.values():
             recorder.add(tensor)
         with _answers(), _seen(module, recorder), recorder.reads, \

@@ -9,6 +9,8 @@ def main(path, attention, checkpoints, batch, tokens):
     config = transformers.AutoConfig.from_pretrained(path)
     model = getattr(transformers, config.architectures[0])._from_config(
         config, attn_implementation=None if attention == "default" else attention)
+    for parameter in model.parameters():  # as loading does with those that a class makes in fp32
+        parameter.data = parameter.data.to(config.dtype)
     model = model.to("cuda").train()
     if int(checkpoints):
         model.gradient_checkpointing_enable()
