@@ -904,17 +904,23 @@ static bool layer_of(const plim_meta *keys, const plim_meta *values, int64_t tok
     return true;
 }
 
-/* All layers, or none: what one of them keeps is something else.  False: our memory is full. */
+/* All layers, or none: what one of them keeps is something else.  A count of tokens, which layers with a window keep,
+ * too, is nothing.  False: our memory is full. */
 static bool add_layers(result kept, const plim_graph *pass, int64_t tokens, plim_graph *g)
 {
+    const plim_meta *keys = NULL;
     plim_kv_layers kv;
-    bool all = kept.n % 2 == 0;
-    for (uint32_t i = 0; all && i < kept.n; i += 2) {
-        all = layer_of(&pass->values[kept.ids[i]].meta, &pass->values[kept.ids[i + 1]].meta,
-                       tokens, &kv);
-        if (all && !plim_graph_add_kv(g, &kv))
+    bool all = true;
+    for (uint32_t i = 0; all && i < kept.n; i++) {
+        const plim_meta *x = &pass->values[kept.ids[i]].meta;
+        if (!x->rank)
+            continue;
+        all = !keys || layer_of(keys, x, tokens, &kv);
+        if (keys && all && !plim_graph_add_kv(g, &kv))
             return false;
+        keys = keys ? NULL : x;
     }
+    all = all && !keys;
     if (!all)
         g->kv = (plim_cache){0};
     return true;

@@ -116,7 +116,11 @@ static const char keeping[] =
     " if not (i0 % 3 == 2 or window == None)\n"
     "  1 zeros(size=[B, heads, min(S, window - 1), 4], dtype=$dtype)\n"
     " 2 relu(%1|0)\n"
-    " keep %1|0, %2\n";
+    " 3 empty.memory_format(size=[], dtype=int64)\n"
+    " if %1\n"
+    "  keep %3, %1, %2\n"
+    " if %0\n"
+    "  keep %0, %2\n";
 
 /* Tests of items and of the type of parameters, a loop of the code itself, a size from a fraction, and an index that leaves
  * a dimension whole. */
