@@ -165,9 +165,9 @@ typedef struct fam_key {
     uint32_t name; /* in names */
     plim_str text; /* the name itself */
     plim_str domain;
-    bool optional; /* null is as if it were not there */
+    bool optional;            /* null is as if it were not there */
     const fam_expr *fallback; /* NULL: the file must have it */
-    const fam_expr *length; /* of a list, whose items are `fallback` with i0 */
+    const fam_expr *length;   /* of a list, whose items are `fallback` with i0 */
 } fam_key;
 
 typedef struct plim_family_model fam_program;

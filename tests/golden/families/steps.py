@@ -18,19 +18,33 @@ WIDE = {"vocab_size": 2003, "hidden_size": 512, "num_hidden_layers": 3, "num_att
 BERT = {k: v for k, v in WIDE.items() if k != "num_key_value_heads"}
 HEADS = {**WIDE, "head_dim": 64}
 CLASSES = {  # model type, class, sizes
+    "apertus": ("apertus", "ApertusForCausalLM", WIDE),
+    "bitnet": ("bitnet", "BitNetForCausalLM", WIDE),
     "camembert": ("camembert", "CamembertForMaskedLM", BERT),
+    "cohere": ("cohere", "CohereForCausalLM", WIDE),
+    "cohere2": ("cohere2", "Cohere2ForCausalLM", {**HEADS, "num_hidden_layers": 4}),
     "ernie": ("ernie", "ErnieForMaskedLM", BERT),
     "ernie4_5": ("ernie4_5", "Ernie4_5ForCausalLM", HEADS),
+    "esm": ("esm", "EsmForMaskedLM", {**BERT, "mask_token_id": 3, "pad_token_id": 1}),
     "eurobert": ("eurobert", "EuroBertForMaskedLM", WIDE),
+    "exaone4": ("exaone4", "Exaone4ForCausalLM", {**HEADS, "num_hidden_layers": 4}),
+    "glm": ("glm", "GlmForCausalLM", HEADS),
     "glm4": ("glm4", "Glm4ForCausalLM", HEADS),
     "granite": ("granite", "GraniteForCausalLM", WIDE),
     "gte": ("gte", "GteForMaskedLM", BERT),
+    "hunyuan_v1_dense": ("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", HEADS),
     "jina_embeddings_v3": ("jina_embeddings_v3", "JinaEmbeddingsV3ForMaskedLM", BERT),
+    "megatron-bert": ("megatron-bert", "MegatronBertForMaskedLM", BERT),
+    "ministral3": ("ministral3", "Ministral3ForCausalLM", HEADS),
     "modernbert": ("modernbert", "ModernBertForMaskedLM", BERT),
     "mpnet": ("mpnet", "MPNetForMaskedLM", BERT),
+    "nemotron": ("nemotron", "NemotronForCausalLM", HEADS),
     "nomic_bert": ("nomic_bert", "NomicBertForMaskedLM", BERT),
     "olmo2": ("olmo2", "Olmo2ForCausalLM", WIDE),
+    "olmo3": ("olmo3", "Olmo3ForCausalLM", {**WIDE, "num_hidden_layers": 4}),
+    "rembert": ("rembert", "RemBertForMaskedLM", {**BERT, "input_embedding_size": 128, "output_embedding_size": 320}),
     "seed_oss": ("seed_oss", "SeedOssForCausalLM", HEADS),
+    "starcoder2": ("starcoder2", "Starcoder2ForCausalLM", WIDE),
     "xlm-roberta": ("xlm-roberta", "XLMRobertaForMaskedLM", BERT),
 }
 MODELS = {f"{name}_{dtype}": (kind, cls, {**sizes, "dtype": full}) for name, (kind, cls, sizes) in CLASSES.items()
