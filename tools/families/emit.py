@@ -135,7 +135,7 @@ class Emit:
         head += [f"input {name} [{', '.join(map(self.expr, shape))}] {dtype}" for name, (shape, dtype) in task.inputs.items()]
         head += [f"labels {name} [{', '.join(map(self.expr, shape))}] {dtype}" for name, (shape, dtype) in task.labels.items()]
         if positions_from_padding(study.cls) and "max_position_embeddings" in study.plain:
-            first = (study.config_class().pad_token_id or 0) + 1
+            first = (study.config({}).pad_token_id or 0) + 1
             head.append(f"positions {self.expr('max_position_embeddings')} - {first}")
         if task.has("$height"):
             head.append(self.image())

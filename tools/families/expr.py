@@ -151,7 +151,7 @@ def search(rows: Rows, values: Sequence[int], candidates: Set[str], parts: Seque
 
     names = terminals(rows, candidates)
     for name, v in names.items():
-        add(level, Expr(name, 1 + 0.01 * len(name)), v)
+        add(level, Expr(name, 1 + 0.01 * len(name) + 2 * ("layers" in name)), v)  # their number is seldom part of a size
     for e, v in fractions(rows, candidates, names):
         add(level, e, v)
     for text in parts:

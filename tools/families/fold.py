@@ -289,7 +289,8 @@ class _Run:
                 needed.add(items[i].value.id)
         loops = self.loops(items)
         named = {at: f"loop{n}" for n, at in enumerate(sorted(loops))}
-        named.update({at: label for at, (label, cuts) in repeats(items, loops).items() if not loops.update({at: cuts})})
+        for at, (label, cuts) in repeats(items, loops).items():
+            loops[at], named[at] = cuts, label
         i = 0
         while i < len(items):
             if i in loops:
@@ -525,8 +526,8 @@ def repeats(items: List[Any], loops: Dict[int, List[int]]) -> Dict[int, Tuple[st
             n = 1
             while tokens[i] is not None and tokens[i:i + p] == tokens[i + n * p:i + (n + 1) * p]:
                 n += 1
-            if n >= FEWEST and n * p > best[0] * best[1] and (p > 1 or isinstance(items[at[i]], Call)) and None not in tokens[i:i + p] and \
-                    _linked([items[k] for k in at[i:i + n * p]], p):
+            whole = (p > 1 or isinstance(items[at[i]], Call)) and None not in tokens[i:i + p]
+            if whole and n >= FEWEST and n * p > best[0] * best[1] and _linked([items[k] for k in at[i:i + n * p]], p):
                 best = (n, p)
         n, p = best
         if n:

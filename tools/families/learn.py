@@ -32,10 +32,12 @@ from tasks import NEEDED
 Seen = List[Tuple[Run, Body]]
 DETAIL = "-v" in sys.argv
 ROUND = 40  # configurations that must all be right
+COVERED = 16  # statements that few runs had, with which a round ends
 ENOUGH = 8  # that are wrong, before what they show is learnt
 NATURAL = 8  # numbers of code are often no larger
 TOLD = 3  # values of a hole, before what is as large says something
 BLAME = 0.4  # how much more often it must be wrong with a key that is given up
+MOST_GIVEN_UP = 3
 SIMPLE = 5.0  # a test of one or two features; longer ones may be a coincidence, and others are tried
 
 
@@ -269,7 +271,7 @@ class Family:
         """A size that was the same in all runs: one of code, if no expression of keys that is found elsewhere was as large."""
         if abs(value) > NATURAL:
             rows = [row_of(r, b) for r, b in seen]
-            for text in sorted(self.known, key=lambda e: -self.known[e]):
+            for text in [*sorted(self.known, key=lambda e: -self.known[e]), *sorted(self.compared())]:
                 if matches(text, rows, [value] * len(rows)):
                     return text
         return str(value)
@@ -347,16 +349,19 @@ class Family:
             self.add(run)
         self.learn(list(self.seen) if not also else list(dict.fromkeys(p for run in also for p in self.wrong(run))))
         tries: List[Tuple[Run, bool]] = []
+        given_up = 0
         while time.time() < end:
-            changed = self.round(rng, tries, end)
+            changed = self.round(rng, tries, end) or self.cover(rng, tries, end)
             if not changed and len(tries) >= ROUND and not any(wrong for _, wrong in tries[-ROUND:]):
                 self.checked = ROUND
                 return
-            key = self.to_blame(tries[-4 * ROUND:]) if time.time() - start > seconds / 2 else None
+            late = time.time() - start > seconds / 2 and given_up < MOST_GIVEN_UP
+            key = self.to_blame(tries[-4 * ROUND:]) if late else None
             if key is not None:
                 if DETAIL:
                     print("   given up:", key)
                 self.give_up(key)
+                given_up += 1
                 tries.clear()
                 start, end = time.time(), time.time() + seconds / 2
             else:
@@ -374,16 +379,33 @@ class Family:
             if run is None:
                 continue
             tried += 1
-            wrong = self.wrong(run)
-            tries.append((run, bool(wrong)))
-            if wrong:
-                missed += 1
-                changed.update(dict.fromkeys(wrong))
-                if DETAIL:
-                    print("   wrong:", wrong[:4], len(wrong), run.moved, {k: v for k, v in run.how.items() if v != self.base.how.get(k)})
-                self.study.runs.append(run)
-                self.add(run)
+            wrong = self.tried(run, tries)
+            missed += bool(wrong)
+            changed.update(dict.fromkeys(wrong))
         return list(changed)
+
+    def cover(self, rng: random.Random, tries: List[Tuple[Run, bool]], end: float) -> List[str]:
+        """Tries what few runs had, with other sizes; the places that were wrong in some."""
+        changed: Dict[str, None] = {}
+        for group in sorted(self.groups, key=lambda g: self.runs_of(*g))[:COVERED]:
+            name, kinds = group
+            runs = [run for run, body in self.seen.get(name, ()) if body.kind in kinds]
+            for _ in range(2 if runs and self.runs_of(*group) < 4 * COVERED else 0):
+                run = self.study.near(rng, rng.choice(runs)) if time.time() < end else None
+                if run is not None:
+                    changed.update(dict.fromkeys(self.tried(run, tries)))
+        return list(changed)
+
+    def tried(self, run: Run, tries: List[Tuple[Run, bool]]) -> List[str]:
+        """The places that were wrong in a run, which is then learnt, too."""
+        wrong = self.wrong(run)
+        tries.append((run, bool(wrong)))
+        if wrong:
+            if DETAIL:
+                print("   wrong:", wrong[:4], len(wrong), run.moved, {k: v for k, v in run.how.items() if v != self.base.how.get(k)})
+            self.study.runs.append(run)
+            self.add(run)
+        return wrong
 
     def to_blame(self, tries: Sequence[Tuple[Run, bool]]) -> Optional[str]:
         """A key without which little would be wrong."""

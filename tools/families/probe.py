@@ -263,7 +263,8 @@ class Study:
         elif isinstance(value, float):
             yield from ([0.0, value * 2, value / 2] if value else [0.1])
         elif isinstance(value, str):
-            yield from (a for a in ACTS if a != value) if value in ACT2FN else literals(self.config_class, key)
+            yield from (a for a in ACTS if a != value) if value in ACT2FN else \
+                dict.fromkeys([*literals(self.config_class, key), *compared_with(self.cls, key)])
         elif value is None:
             yield from (True, False) if "bool" in kinds else ()
             yield from (8, 16, 32, 64) if "int" in kinds else ()
@@ -577,6 +578,12 @@ def annotation(cls: Any, key: str) -> str:
         if key in getattr(c, "__annotations__", {}):
             return str(c.__annotations__[key])
     return "int float"
+
+
+def compared_with(cls: Any, key: str) -> List[str]:
+    """Words that code compares a key with."""
+    found = re.findall(rf"\b{re.escape(key)}\b[^\n=!]{{0,30}}(?:==|!=|\bin\b) *[\[(]?([^\n:\])]*)", source(cls.__module__))
+    return [word for text in found for word in re.findall(r"['\"](\w+)['\"]", text)]
 
 
 def literals(cls: Any, key: str) -> List[str]:
