@@ -42,7 +42,8 @@ const char *plim_zoo_kind(const plim_zoo_model *m)
     static const struct {
         const char *kind, *types; /* all other types continue a text */
     } rows[] = {
-        {"encoder", "bert roberta distilbert electra xlm-roberta camembert mpnet modernbert"},
+        {"encoder",
+         "bert roberta distilbert electra xlm-roberta camembert mpnet modernbert esm"},
         {"seq2seq", "t5 bart"},
         {"audio", "whisper"},
         {"vision", "vit swin"},
