@@ -229,16 +229,15 @@ static void read_object(reading *r, plim_str prefix, int depth)
     }
 }
 
-static void fail_missing(fam_program *p, const fam_key *k)
-{
-    plim_fam_fail(&p->names, 0,
-                  "key '" PLIM_STR_FMT "' is missing, and model_type '" PLIM_STR_FMT
-                  "' has no default for it",
-                  PLIM_STR_ARG(k->text), PLIM_STR_ARG(p->family));
-}
-
 static fam_value default_of(fam_program *p, const fam_key *k)
 {
+    if (!k->fallback) {
+        plim_fam_fail(&p->names, 0,
+                      "key '" PLIM_STR_FMT "' is missing, and model_type '" PLIM_STR_FMT
+                      "' has no default for it",
+                      PLIM_STR_ARG(k->text), PLIM_STR_ARG(p->family));
+        return (fam_value){.kind = FAM_NONE};
+    }
     if (!k->length)
         return plim_fam_eval(&p->names, k->fallback);
     int64_t n = plim_fam_int(&p->names, k->length);
@@ -272,9 +271,7 @@ plim_status plim_fam_config(fam_program *p, plim_str config, plim_err *err)
         return j.bad;
     for (uint32_t i = 0; i < p->n_keys && !p->names.st;
          i++) /* each names only keys before it */
-        if (!r.given[i] && !p->keys[i].fallback)
-            fail_missing(p, &p->keys[i]);
-        else if (!r.given[i])
+        if (!r.given[i])
             p->names.values[p->keys[i].name] = default_of(p, &p->keys[i]);
     return p->names.st;
 }

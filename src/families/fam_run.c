@@ -783,27 +783,21 @@ static void run_model(runner *r, const plim_family_call *call)
 static plim_status text_of(plim_arena *a, const plim_family *f, plim_str *text, plim_err *err)
 {
     const plim_bytes packed = {.p = f->text, .n = f->n};
+    char piece[4096];
+    uint64_t got = 0;
     plim_gzip z;
-    uint64_t n = 0, cap = 0, got = 0;
-    char *p = NULL;
+    plim_buf b;
     *text = (plim_str){(const char *)f->text, f->n};
     if (!plim_gzip_is(packed))
         return PLIM_OK;
+    plim_buf_init(&b, a);
     plim_status st = plim_gzip_open(&z, a, packed, err);
     do {
-        if (n == cap) {
-            char *more = plim_arena_new(a, cap = cap ? 2 * cap : 16 * f->n, 1);
-            if (!more)
-                return plim_oom(err);
-            if (n)
-                memcpy(more, p, n);
-            p = more;
-        }
-        st = st ? st : plim_gzip_read(&z, p + n, cap - n, &got, err);
-        n += st ? 0 : got;
+        st = st ? st : plim_gzip_read(&z, piece, sizeof piece, &got, err);
+        plim_buf_add(&b, (plim_str){piece, st ? 0 : got});
     } while (!st && got);
-    *text = (plim_str){p, n};
-    return st;
+    *text = plim_buf_str(&b);
+    return st || !b.bad ? st : plim_oom(err);
 }
 
 plim_status plim_family_open(plim_arena *a, const plim_family *f, plim_str config,
