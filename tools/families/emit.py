@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, Iterator, List, Set, Tuple
 
-from expr import names_of
+from expr import conjunct, names_of
 from learn import Family, Place
 from merge import Hole, Pieces, Ref, Statement, has_hole
 from probe import GENERIC, source
@@ -25,10 +25,6 @@ def typed(target: str, args: Dict[str, str]) -> Tuple[str, Dict[str, str]]:
     if target in NEW:
         return NEW[target], {"self": source, **{k: v for k, v in args.items() if k in ("size", "fill_value")}}
     return target, {**args, "dtype": "$dtype"}
-
-
-def conjunct(test: str) -> str:
-    return f"({test})" if " or " in test else test
 
 
 # ---- a family ----------------------------------------------------------------------------------------------

@@ -476,7 +476,11 @@ def _atom(test: str) -> str:
 
 
 def _conjunct(tree: Tree) -> str:
-    text = condition(tree)
+    return conjunct(condition(tree))
+
+
+def conjunct(text: str) -> str:
+    """A test as it stands between two others that must pass, too."""
     return f"({text})" if " or " in text else text
 
 

@@ -146,10 +146,8 @@ class Family:
         """features that what runs was seen to depend on"""
         self.known: Dict[str, int] = {}
         """expressions that were found, and how often"""
-        self.count: Dict[str, Dict[int, int]] = {}
-        """of a place: how often each kind of body was seen"""
-        self.groups: Dict[Any, int] = {}
-        """statements that run together: their place and the kinds of bodies that have them"""
+        self.groups: Dict[Any, List[Run]] = {}
+        """by a place and the kinds of its bodies that have them: see group()"""
 
     # ---- learning --------------------------------------------------------------------------------------
 
@@ -157,15 +155,13 @@ class Family:
         for body in run.all():
             body.kind = self.ids.setdefault(body.sign, len(self.ids))
             self.seen.setdefault(body.place, []).append((run, body))
-            count = self.count.setdefault(body.place, {})
-            count[body.kind] = count.get(body.kind, 0) + 1
 
     def learn(self, places: Sequence[str]) -> None:
-        self.groups.clear()
         for name in places:
             for problem in [p for p in self.problems if p.split(":")[0] == name]:
                 del self.problems[problem]
             self.places[name] = self.place(name, self.seen[name])
+        self.group()
 
     def problem(self, name: str, what: str) -> None:
         self.problems[f"{name}: {what}"] = name
@@ -202,19 +198,22 @@ class Family:
 
     def sizes(self) -> List[str]:
         """What code derives from keys, the most frequent first."""
-        return derived(sorted(self.known, key=lambda e: -self.known[e]))
+        return derived(self.frequent())
+
+    def frequent(self) -> List[str]:
+        """Expressions that were found, the most frequent first."""
+        return sorted(self.known, key=lambda e: -self.known[e])
 
     def when(self, name: str, seen: Seen, chooser: Any, ran: np.ndarray, after: Any = None) -> When:
         """after: a statement that must have run, and whether it did."""
-        if after is not None:
-            return When(self.test(name, seen, chooser, ran, np.flatnonzero(after[1])), after[0])
-        return When(self.test(name, seen, chooser, ran, np.arange(len(seen))))
+        needed, made = after or (None, np.ones(len(seen), dtype=bool))
+        return When(self.test(name, seen, chooser, ran, np.flatnonzero(made)), needed)
 
     def test(self, name: str, seen: Seen, chooser: Any, ran: np.ndarray, every: np.ndarray) -> str:
         """What tells apart the observations of these numbers."""
         if ran[every].all():
             return "True"
-        obs = [(r, b, bool(x)) for i in every for (r, b), x in ((seen[i], ran[i]),)]
+        obs = [(*seen[i], bool(ran[i])) for i in every]
         cand = candidates(obs, self.base) | {k for r, b in seen for k in row_of(r, b) if k[0] == "?"}
         trees = []
         for some in (cand, cand | self.asked | {f for f in self.base.row if f[0] == "$"} | {"B", "S", "i0", "i1", "j0"}, None):
@@ -251,7 +250,7 @@ class Family:
 
     def size(self, name: str, rows: List[Dict[str, Any]], values: List[int], cand: Set[str]) -> Optional[str]:
         """An expression; cand: features that are in it most likely."""
-        for text in sorted(self.known, key=lambda e: -self.known[e]):
+        for text in self.frequent():
             if matches(text, rows, values):
                 return text
         sizes = cand | set(self.study.sizes) | ({"B", "S"} if name[:1] != "=" else set())
@@ -271,7 +270,7 @@ class Family:
         """A size that was the same in all runs: one of code, if no expression of keys that is found elsewhere was as large."""
         if abs(value) > NATURAL:
             rows = [row_of(r, b) for r, b in seen]
-            for text in [*sorted(self.known, key=lambda e: -self.known[e]), *sorted(self.compared())]:
+            for text in [*self.frequent(), *sorted(self.compared())]:
                 if matches(text, rows, [value] * len(rows)):
                     return text
         return str(value)
@@ -313,20 +312,19 @@ class Family:
                     print("     ", body.place, body.env, why)
         return list(dict.fromkeys(out))
 
+    def group(self) -> None:
+        """Statements that run on a test, those of a place that run together as one, with their runs."""
+        self.groups = {}
+        for name, place in self.places.items():
+            for s, when in place.when.items():
+                kinds = frozenset(place.index(s))
+                if not when.always and (name, kinds) not in self.groups:
+                    self.groups[name, kinds] = [run for run, body in self.seen[name] if body.kind in kinds]
+
     def rare(self, rng: random.Random) -> Run:
         """A run of statements that few runs had, the fewer the more often: what is in these was seen with few sizes."""
-        if not self.groups:
-            for name, place in self.places.items():
-                for s, when in place.when.items():
-                    if not when.always:
-                        self.groups.setdefault((name, frozenset(place.index(s))), len(self.groups))
-        name, kinds = rng.choices(list(self.groups), [1 / max(1, self.runs_of(*g)) for g in self.groups])[0] \
-            if self.groups else ("", frozenset())
-        runs = [run for run, body in self.seen.get(name, ()) if body.kind in kinds]
-        return rng.choice(runs or self.study.runs)
-
-    def runs_of(self, name: str, kinds: Any) -> int:
-        return sum(n for kind, n in self.count.get(name, {}).items() if kind in kinds)
+        some = list(self.groups.values()) or [self.study.runs]
+        return rng.choice(rng.choices(some, [1 / len(runs) for runs in some])[0])
 
     def proved(self, program: str, text: str, seed: int) -> Tuple[List[Dict[str, Any]], List[Tuple[str, Run]]]:
         """What C makes of a text, if its program is there."""
@@ -387,10 +385,8 @@ class Family:
     def cover(self, rng: random.Random, tries: List[Tuple[Run, bool]], end: float) -> List[str]:
         """Tries what few runs had, with other sizes; the places that were wrong in some."""
         changed: Dict[str, None] = {}
-        for group in sorted(self.groups, key=lambda g: self.runs_of(*g))[:COVERED]:
-            name, kinds = group
-            runs = [run for run, body in self.seen.get(name, ()) if body.kind in kinds]
-            for _ in range(2 if runs and self.runs_of(*group) < 4 * COVERED else 0):
+        for runs in sorted(self.groups.values(), key=len)[:COVERED]:
+            for _ in range(2 if len(runs) < 4 * COVERED else 0):
                 run = self.study.near(rng, rng.choice(runs)) if time.time() < end else None
                 if run is not None:
                     changed.update(dict.fromkeys(self.tried(run, tries)))
@@ -422,7 +418,7 @@ class Family:
     def give_up(self, key: str) -> None:
         """Only its default will be known; what was learnt with other values is forgotten."""
         self.study.forget(key)
-        for table in (self.seen, self.places, self.problems, self.ids, self.count, self.groups):
+        for table in (self.seen, self.places, self.problems, self.ids):
             table.clear()
         for run in self.study.runs:
             run.rows.clear()

@@ -222,7 +222,7 @@ class Study:
     def find_lists(self) -> None:
         """Lists of modules whose length a key changes, and those that a switch brings."""
         flat = self.flat({})
-        base = self.lengths(self.model({}, self.default_how())[1])
+        base = self.lengths_of({})
         self.find_lists_under({}, base, flat)
         for key in [k for k, v in flat.items() if isinstance(v, bool)]:
             under = {key: not flat[key]}
@@ -445,6 +445,10 @@ class Study:
                 *self.sizes[key]]
         return rng.choice([s for s in some if 0 < s <= MOST] or [value])
 
+    def alone(self) -> List[str]:
+        """Sizes that the class takes by themselves."""
+        return sorted(k for k in self.sizes if self.sizes[k])
+
     def scramble(self, seed: int) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         """All sizes moved at once, as far as the class takes it."""
         rng = random.Random(seed)
@@ -455,7 +459,7 @@ class Study:
         rates = [k for k in self.switches if "drop" in k and flat.get(k) == 0.0 and seed > 1]
         moved: Dict[str, Any] = {k: 0.1 for k in rates}  # what is 0 everywhere hides what it depends on
         moved.update(self.pair(rng, flat))
-        for key in sorted(k for k in self.sizes if self.sizes[k] and k not in moved):
+        for key in [k for k in self.alone() if k not in moved]:
             if not isinstance(flat.get(key), int):
                 continue
             for _ in range(4):
@@ -476,7 +480,7 @@ class Study:
         moved = dict(moved)
         flat = self.flat({})
         moved.update(self.pair(rng, flat) if rng.random() < 0.4 else {})
-        alone = sorted(k for k in self.sizes if self.sizes[k])
+        alone = self.alone()
         for key in rng.sample(alone, min(len(alone), rng.randint(0, 5))):
             if isinstance(flat.get(key), int):
                 moved[key] = self.another(rng, key, flat[key])
@@ -491,7 +495,7 @@ class Study:
     def near(self, rng: random.Random, run: Run) -> Optional[Run]:
         """A run with some of its sizes moved."""
         moved = dict(run.moved)
-        alone = sorted(k for k in self.sizes if self.sizes[k])
+        alone = self.alone()
         some = [k for k in rng.sample(alone, min(len(alone), rng.randint(1, 3))) if isinstance(run.row.get(k), int)]
         moved.update({k: self.another(rng, k, run.row[k]) for k in some})
         return self.taken(rng, moved, {**run.how, "B": rng.choice([run.how["B"], 2, 4])}, some)
@@ -515,8 +519,8 @@ class Study:
         self.free.discard(key)
         self.refused[key] = "what it does could not be learnt"
         self.pairs = [pair for pair in self.pairs if key not in pair]
-        self.switches = {k: [(v, under) for v, under in some if key not in under] for k, some in self.switches.items()}
-        self.switches = {k: some for k, some in self.switches.items() if some}
+        left = {k: [(v, under) for v, under in some if key not in under] for k, some in self.switches.items()}
+        self.switches = {k: some for k, some in left.items() if some}
         self.vectors = [({k: v for k, v in moved.items() if k != key}, change) for moved, change in self.vectors]
         self.runs = [run for run in self.runs if key not in run.moved]
 

@@ -52,9 +52,10 @@ START: Dict[str, Dict[str, Any]] = {
 }
 
 # Values of keys that their annotation does not tell.
+DISENTANGLED = [["p2c", "c2p"], ["c2p", "p2c"], ["c2p"], ["p2c"], []]
 TRIED: Dict[str, Dict[str, List[Any]]] = {
-    "deberta-v2": {"pos_att_type": [["p2c", "c2p"], ["c2p", "p2c"], ["c2p"], ["p2c"], []], "norm_rel_ebd": ["none", "layer_norm"]},
-    "deberta": {"pos_att_type": [["p2c", "c2p"], ["c2p", "p2c"], ["c2p"], ["p2c"], []]},
+    "deberta-v2": {"pos_att_type": DISENTANGLED, "norm_rel_ebd": ["none", "layer_norm"]},
+    "deberta": {"pos_att_type": DISENTANGLED},
 }
 
 IMAGE = 224  # height and width, unless the configuration has image_size
