@@ -73,34 +73,52 @@ static size_t text_slots(const plim_driver_event *e, size_t room)
     return slots <= room / SLOT && e->owner < PLIM_DRIVER_TEXTS ? slots : SIZE_MAX;
 }
 
-/* Texts, whose first use may be in another chunk; where the events end. */
-static bool read_chunk(plim_driver_log *log, plim_driver_run *r, bool *damaged)
+static bool add_run(plim_driver_log *log, plim_driver_run r)
 {
-    const uint8_t *p = r->at;
-    for (; p < r->end; p += SLOT) {
+    if (!PLIM_PUSH_ROOM(log->arena, log->runs, log->n_runs, log->cap_runs))
+        return false;
+    log->runs[log->n_runs++] = r;
+    return true;
+}
+
+/* Texts, whose first use may be in another chunk; and the events, as runs: a thread that was
+ * held up after it dated its event may have written it into a chunk that another thread, which
+ * ended meanwhile, left with later ones. */
+static bool read_chunk(plim_driver_log *log, plim_driver_run r, bool *damaged)
+{
+    const uint8_t *end = r.end;
+    uint64_t last = 0;
+    r.end = r.at;
+    for (const uint8_t *p = r.at; p < end; p += SLOT) {
         plim_driver_event e = event_at(p);
-        size_t room = (size_t)(r->end - p) - SLOT;
+        size_t room = (size_t)(end - p) - SLOT;
         if (e.kind >= PLIM_DRIVER_KIND_COUNT ||
             (e.kind == PLIM_DRIVER_TEXT && text_slots(&e, room) == SIZE_MAX)) {
             *damaged = true;
             break;
         }
-        if (p == r->at)
-            r->time = e.time;
-        if (e.kind != PLIM_DRIVER_TEXT) {
-            log->events++;
-            log->processes[r->process].events++;
-            log->last = PLIM_MAX(log->last, e.time);
-            log->first = PLIM_MIN(log->first, e.time);
+        if (e.kind == PLIM_DRIVER_TEXT) {
+            if (!add_text(log, r.process, e.owner,
+                          (plim_str){(const char *)p + SLOT, (size_t)e.bytes}))
+                return false;
+            p += text_slots(&e, room) * SLOT;
             continue;
         }
-        if (!add_text(log, r->process, e.owner,
-                      (plim_str){(const char *)p + SLOT, (size_t)e.bytes}))
+        bool none = r.at == r.end;
+        if (!none && e.time < last && !add_run(log, r))
             return false;
-        p += text_slots(&e, room) * SLOT;
+        if (none || e.time < last) {
+            r.at = p;
+            r.time = e.time;
+        }
+        r.end = p + SLOT;
+        last = e.time;
+        log->events++;
+        log->processes[r.process].events++;
+        log->last = PLIM_MAX(log->last, e.time);
+        log->first = PLIM_MIN(log->first, e.time);
     }
-    r->end = p;
-    return true;
+    return r.at == r.end || add_run(log, r);
 }
 
 static plim_status add_chunk(plim_driver_log *log, plim_bytes file, uint64_t at, plim_err *err)
@@ -116,11 +134,8 @@ static plim_status add_chunk(plim_driver_log *log, plim_bytes file, uint64_t at,
     if (c.magic == PLIM_DRIVER_CHUNK_MAGIC) {
         r.end = r.at + PLIM_MIN((size_t)c.used, room) / SLOT * SLOT;
         r.process = find_process(log, &c);
-        if (r.process == PLIM_NONE || !read_chunk(log, &r, &damaged) ||
-            !PLIM_PUSH_ROOM(log->arena, log->runs, log->n_runs, log->cap_runs))
+        if (r.process == PLIM_NONE || !read_chunk(log, r, &damaged))
             return plim_oom(err);
-        if (r.at < r.end)
-            log->runs[log->n_runs++] = r;
     }
     log->damaged += damaged;
     return PLIM_OK;
@@ -225,31 +240,30 @@ static bool advance_run(plim_driver_run *r, plim_driver_event *e)
 {
     *e = event_at(r->at);
     r->at += SLOT;
-    if (e->kind == PLIM_DRIVER_TEXT)
-        r->at += text_slots(e, SIZE_MAX) * SLOT;
-    if (r->at >= r->end)
-        return false;
-    uint64_t next = event_at(r->at).time;
-    r->time = PLIM_MAX(r->time, next); /* in order, whatever the file says */
-    return true;
+    while (r->at < r->end) {
+        plim_driver_event next = event_at(r->at);
+        r->time = next.time;
+        if (next.kind != PLIM_DRIVER_TEXT)
+            return true;
+        r->at += (text_slots(&next, SIZE_MAX) + 1) * SLOT;
+    }
+    return false;
 }
 
 bool plim_driver_walk_next(plim_driver_walk *w, plim_driver_event *e, uint32_t *process,
                            uint32_t *owner, uint32_t *file)
 {
     const plim_driver_log *log = w->log;
-    do {
-        while (w->next_run < log->n_runs &&
-               (!w->n || log->runs[w->next_run].time <= w->heap[0].time))
-            raise_run(w, log->runs[w->next_run++]);
-        if (!w->n)
-            return false;
-        *process = w->heap[0].process;
-        if (!advance_run(&w->heap[0], e))
-            w->heap[0] = w->heap[--w->n];
-        if (w->n)
-            sink_run(w, 0);
-    } while (e->kind == PLIM_DRIVER_TEXT);
+    while (w->next_run < log->n_runs &&
+           (!w->n || log->runs[w->next_run].time <= w->heap[0].time))
+        raise_run(w, log->runs[w->next_run++]);
+    if (!w->n)
+        return false;
+    *process = w->heap[0].process;
+    if (!advance_run(&w->heap[0], e))
+        w->heap[0] = w->heap[--w->n];
+    if (w->n)
+        sink_run(w, 0);
     *owner = text_index(log, *process, e->owner);
     *file = text_index(log, *process, e->file);
     return true;

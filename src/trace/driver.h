@@ -10,7 +10,7 @@
 #include "core/tape.h"
 #include "trace/driver_file.h"
 
-/* A run of events in order of time. */
+/* A run of events in order of time; texts may lie between them. */
 typedef struct plim_driver_run {
     const uint8_t *at, *end; /* events left */
     uint64_t time;           /* of the first */

@@ -262,10 +262,32 @@ def check_damage(b):
     expect("another version", (ran.returncode, "version 9" in ran.stderr), (3, True))
 
 
+def check_chunks(b):
+    """A thread dates a release and is held up; it writes it into a chunk that another thread has left
+    with later events, when a third has got the same address."""
+    b.record(b.program, "plain")
+    whole = pathlib.Path(b.file).read_bytes()
+    magic, _, process = struct.unpack_from("<IIQ", whole, CHUNK)
+    alloc, free, far, near = 2, 5, 7 << 20, 3 << 20  # PLIM_DRIVER_KINDS; addresses
+
+    def chunk(*events):
+        slots = b"".join(struct.pack("<QQQQIIIIHhiQ", time, at, MIB * (kind == alloc), 0, thread, 0, 0, 0, kind, 0, 0, 2**64 - 1)
+                         for thread, time, kind, at in events)
+        return (struct.pack("<IIQI", magic, len(slots), process, 1).ljust(64, b"\0") + slots).ljust(CHUNK, b"\0")
+
+    pathlib.Path(b.file).write_bytes(whole[:CHUNK]
+                                     + chunk((3, 50, alloc, far), (3, 60, free, far), (1, 20, free, near))
+                                     + chunk((1, 10, alloc, near), (2, 30, alloc, near)))
+    report = b.replay()
+    expect("a chunk of two threads", [report[k] for k in ("events", "strangers", "damaged")], [5, 0, 0])
+    expect("a chunk of two threads: at most", report["devices"][0]["peak"], 2 * MIB)
+    expect("a chunk of two threads: at the end", report["devices"][0]["at_end"], MIB)
+
+
 def main(plimsoll, stubs, program):
     with tempfile.TemporaryDirectory() as folder:
         b = Bench(os.path.abspath(plimsoll), stubs, program, folder)
-        for check in (check_ways, check_graphs, check_shared, check_failure, check_processes, check_endings, check_full, check_threads, check_python, check_next, check_damage):
+        for check in (check_ways, check_graphs, check_shared, check_failure, check_processes, check_endings, check_full, check_threads, check_python, check_next, check_damage, check_chunks):
             check(b)
         check_command(b)
         expect("figures that no report had", b.rows.unseen({"record"}), [])
