@@ -8,8 +8,8 @@ from typing import Any, Dict, Iterator, List, Set, Tuple
 from expr import conjunct, names_of
 from learn import Family, Place
 from merge import Hole, Pieces, Ref, Statement, has_hole
-from probe import GENERIC, source
-from tasks import IMAGE, NEEDED
+from probe import GENERIC, modeling, source
+from tasks import IMAGE, NEEDED, image_key
 
 # What makes a tensor of another's dtype: the op that does the same with the other tensor as an argument.
 NEW = {"zeros": "new_zeros", "ones": "new_ones", "empty.memory_format": "new_empty", "full": "new_full"}
@@ -128,7 +128,8 @@ class Emit:
         task = study.task
         head = [f"family {study.kind}", f"class {study.cls.__name__}", f"task {task.name}",
                 f"made {study.version}, {len(study.runs)} runs, {self.family.checked} more were right"]
-        head += [f"input {name} [{', '.join(map(self.expr, shape))}] {dtype}" for name, (shape, dtype) in task.inputs.items()]
+        head += [f"input {name} [{', '.join(map(self.expr, shape))}] {dtype}"
+                 for name, (shape, dtype) in task.taken(study.cls, False).items()]
         head += [f"labels {name} [{', '.join(map(self.expr, shape))}] {dtype}" for name, (shape, dtype) in task.labels.items()]
         if positions_from_padding(study.cls) and "max_position_embeddings" in study.plain:
             first = (study.config({}).pad_token_id or 0) + 1
@@ -137,20 +138,23 @@ class Emit:
             head.append(self.image())
         head.append(f"attention {study.sdpa}")
         head += [f"alias {a} {b}" for a, b in sorted((study.config_class.attribute_map or {}).items())]
+        head += [f"alias {part}.{a} {part}.{b}" for part, c in study.parts.items() for a, b in sorted((c.attribute_map or {}).items())]
         head += [self.key(k) for k in keys]
         ignored = (set(study.plain) | study.extra) - set(study.refused) - set(keys)
         head.append(f"ignored {' '.join(sorted(ignored))}")
         known = ignored | set(keys) | {k.split(".")[0] for k in study.plain} | set(study.config_class.attribute_map or {})
-        head.append(f"read {' '.join(sorted(read_names(study.cls, study.config_class) - known))}")
+        read = set().union(*(read_names(m, c) for m, c in [(study.cls.__module__, study.config_class),
+                                                           *((modeling(c), c) for c in study.parts.values())]))
+        head.append(f"read {' '.join(sorted(read - known))}")
         return "\n".join(head) + "\n" + "".join(f"at {', '.join(names)}\n{text}" for text, names in blocks.items())
 
     def image(self) -> str:
         """The sizes of images, as tasks.image has them."""
-        size = self.family.study.plain.get("image_size", IMAGE)
-        if isinstance(size, int):
-            text = [self.expr("image_size")] * 2 if "image_size" in self.family.study.plain else [str(IMAGE)] * 2
+        key = image_key(self.family.study.plain)
+        if isinstance(self.family.study.plain.get(key, IMAGE), int):
+            text = [self.expr(key) if key else str(IMAGE)] * 2
         else:
-            text = [self.expr("image_size[0]"), self.expr("image_size[-1]")]
+            text = [self.expr(f"{key}[0]"), self.expr(f"{key}[-1]")]
         return f"image {', '.join(text)}{' fixed' * self.family.study.fixed}"
 
     def ordered(self, keys: List[str]) -> List[str]:
@@ -171,7 +175,7 @@ class Emit:
     def key(self, key: str) -> str:
         """A question mark: null is as if it were not there."""
         study = self.family.study
-        optional = "?" if raw_default(study.config_class, key) is None else ""
+        optional = "?" if raw_default(*study.owner(key)) is None else ""
         needed = key in NEEDED.get(study.kind, {})
         return f"key {key}{optional}: {self.domain(key)}" + ("" if needed else f" = {self.family.defaults.get(key, '?')}")
 
@@ -203,10 +207,10 @@ SHARED = ("masking_utils", "cache_utils", "modeling_rope_utils", "modeling_utils
           "loss.loss_utils", "integrations.moe", "integrations.sdpa_attention")
 
 
-def read_names(cls: Any, config_class: Any) -> Set[str]:
+def read_names(modeling_module: str, config_class: Any) -> Set[str]:
     """What the code of a class, and what it shares with others, takes from a configuration: any other key says nothing."""
     out: Set[str] = set()
-    for module in [cls.__module__, config_class.__module__, *(f"transformers.{m}" for m in SHARED)]:
+    for module in [modeling_module, config_class.__module__, *(f"transformers.{m}" for m in SHARED)]:
         text = source(module)
         out |= set(re.findall(r"[Cc]onfig\w*\.(\w+)", text)) | set(re.findall(r"attr\(\w*(?:config|self)\w*, ['\"](\w+)", text))
         if module == config_class.__module__:

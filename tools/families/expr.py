@@ -240,13 +240,25 @@ def value_of(text: str, row: Dict[str, Any]) -> Any:
     """What the expression is in a row; for checks."""
     code = _compiled.get(text)
     if code is None:
-        code = _compiled[text] = compile(_python(text), text, "eval")
+        tree = ast.fix_missing_locations(_Compared().visit(ast.parse(_python(text), mode="eval")))
+        code = _compiled[text] = compile(tree, text, "eval")
     return eval(code, FUNCTIONS, _Row(row))
 
 
 FUNCTIONS = {"ceil": lambda a, b: -(-a // b), "max": max, "min": min, "len": len, "int": int,
-             "floor2": lambda a: 1 << (a.bit_length() - 1)}
+             "floor2": lambda a: 1 << (a.bit_length() - 1), "number": lambda a: 0 if a is None else a}
 _compiled: Dict[str, Any] = {}
+
+
+class _Compared(ast.NodeTransformer):
+    """None is like 0 where numbers are compared."""
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.ops[0], (ast.Gt, ast.Lt)):
+            node.left, *node.comparators = [ast.Call(ast.Name("number", ast.Load()), [side], [])
+                                            for side in (node.left, *node.comparators)]
+        return node
 
 
 class _Row(dict):  # type: ignore
@@ -267,7 +279,6 @@ def _python(text: str) -> str:
 
 
 def passes(test: str, row: Dict[str, Any]) -> bool:
-    """None is like 0 in a comparison."""
     try:
         return bool(value_of(test, row))
     except TypeError:

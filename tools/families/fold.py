@@ -29,6 +29,7 @@ from trace import Call, Held, Op, Typed, Value
 
 FAR = 2 ** 63 - 1
 DIMS = {"dim", "dims", "dim0", "dim1", "start_dim", "end_dim"}  # numbers of dimensions: no sizes
+NUMBERS = {"other", "value", "exponent"}  # what elements are added to or compared with: no sizes
 RATES = {"p", "dropout_p"}  # of dropout: whether it is 0 matters
 DROPPED = {"scale", "device", "pin_memory", "layout", "non_blocking", "generator"}
 
@@ -223,6 +224,14 @@ class _Run:
     def hole(self, kind: str, value: Any) -> None:
         self.body.holes.append((kind, value))
 
+    def named_arg(self, name: str, x: Any) -> Any:
+        if name in DIMS and not isinstance(x, Value):
+            return str(x)
+        if name in NUMBERS and type(x) is int:
+            self.hole("number", x)
+            return "n"
+        return self.arg(x, name in RATES)
+
     def arg(self, x: Any, rate: bool = False) -> Any:
         if isinstance(x, Value):
             return self.one(self.ref(x))
@@ -304,8 +313,8 @@ class _Run:
     def item(self, item: Any, after: Set[int]) -> None:
         at = len(self.signs)
         if isinstance(item, Op):
-            self.signs.append(("op", item.target, tuple((k, str(v) if k in DIMS and not isinstance(v, Value) else self.arg(v, k in RATES))
-                                                        for k, v in item.args.items() if k not in DROPPED), len(item.outs)))
+            args = tuple((k, self.named_arg(k, v)) for k, v in item.args.items() if k not in DROPPED)
+            self.signs.append(("op", item.target, args, len(item.outs)))
             for k, v in enumerate(item.outs):
                 self.names[v.id] = ("n", at, str(k))
         elif isinstance(item, Held):

@@ -241,6 +241,9 @@ class Family:
             rows = [row_of(r, b) for r, b in seen]
             return self.test(name, seen, Chooser(rows, set().union(*rows), self.compared(), self.sizes()), np.array(values), np.arange(len(seen)))
         cand = candidates([(r, b, v) for (r, b), v in zip(seen, values)], self.base)
+        if kind == "number":  # of elements, not of them: any will do
+            rows = [row_of(r, b) for r, b in seen]
+            return next((e for e in self.frequent() if matches(e, rows, values)), fit(rows, values, cand) or str(values[0]))
         text = self.size(name, [row_of(r, b) for r, b in seen], values, cand)
         if text is None:
             self.problem(name, f"{sorted(set(values))[:8]} from {sorted(cand)[:12]}")
@@ -273,6 +276,10 @@ class Family:
             for text in [*self.frequent(), *sorted(self.compared())]:
                 if matches(text, rows, [value] * len(rows)):
                     return text
+        elif value > 1:  # of code; but what runs only with a size that was moved may be that size
+            for key in sorted(self.compared()):
+                if self.base.row.get(key) != value and all(row_of(r, b).get(key) == value for r, b in seen):
+                    return key
         return str(value)
 
     def dtype(self, name: str, seen: Seen, values: List[Any]) -> str:
@@ -385,12 +392,26 @@ class Family:
     def cover(self, rng: random.Random, tries: List[Tuple[Run, bool]], end: float) -> List[str]:
         """Tries what few runs had, with other sizes; the places that were wrong in some."""
         changed: Dict[str, None] = {}
+        for key, run in self.alike().items():
+            again = self.study.other(rng, run, key) if time.time() < end else None
+            if again is not None:
+                changed.update(dict.fromkeys(self.tried(again, tries)))
         for runs in sorted(self.groups.values(), key=len)[:COVERED]:
             for _ in range(2 if len(runs) < 4 * COVERED else 0):
                 run = self.study.near(rng, rng.choice(runs)) if time.time() < end else None
                 if run is not None:
                     changed.update(dict.fromkeys(self.tried(run, tries)))
         return list(changed)
+
+    def alike(self) -> Dict[str, Run]:
+        """Sizes that had one value in all runs of some statement, as it was seen only with them, and such a run."""
+        out: Dict[str, Run] = {}
+        sizes = [k for k in self.study.alone() if k not in self.study.base and isinstance(self.base.row.get(k), int)]
+        for runs in self.groups.values():
+            for key in sizes:
+                if key not in out and runs[0].row.get(key) != self.base.row[key] and len({run.row.get(key) for run in runs}) == 1:
+                    out[key] = runs[0]
+        return out
 
     def tried(self, run: Run, tries: List[Tuple[Run, bool]]) -> List[str]:
         """The places that were wrong in a run, which is then learnt, too."""
@@ -563,7 +584,7 @@ def main(out: str, task_name: str, kinds: List[str]) -> None:
             continue
         try:
             study = Study(kind, task)
-            study.run()
+            study.run(seconds)
             studied = time.time() - t
             family = Family(study)
             family.settle(seconds)

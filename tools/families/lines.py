@@ -25,6 +25,7 @@ def built(program: str, text: str, keys: Dict[str, Any], how: Dict[str, Any]) ->
         words = [program, text, path, how["$dtype"], str(how["B"]), str(how["S"])] + \
             [w for w in ("train", "cache") if how["$" + w]] + ["eager"] * (how["$attention"] == "eager")
         words += [f"{how['$height']}x{how['$width']}"] if "$height" in how else []
+        words += [f"images={how['$images']}"] if "$images" in how else []
         done = subprocess.run(words, capture_output=True, text=True)
     lines = []
     for line in done.stdout.splitlines():

@@ -10,8 +10,8 @@ respect, and in another, is not four bodies but three parts, two of which run on
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass, field
-
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from fold import DIMS
@@ -71,7 +71,7 @@ def has_hole(pieces: Pieces) -> bool:
 # ---- signatures into items -------------------------------------------------------------------------------
 
 
-KINDS = {"?": "bool", "#": "int", "~": "float", "p": "rate", "@": "dtype"}
+KINDS = {"?": "bool", "#": "int", "~": "float", "p": "rate", "n": "number", "@": "dtype"}
 
 
 class Reader:
@@ -215,6 +215,8 @@ class Statement:
     """The variable that ends: the statement that made it, or what is its name."""
     after: Set[Any] = field(default_factory=set)
     """The statements after which it ends."""
+    takes: Set[Tuple["Statement", ...]] = field(default_factory=set)
+    """The statements that it refers to in some body."""
     order: int = 0
 
 
@@ -223,6 +225,8 @@ class Merged:
         """features: of each kind, by hole: what was as large as it whenever it was seen, and whether that tells much."""
         self.statements: List[Statement] = []
         self.of: Dict[Any, List[Statement]] = {}
+        self.next: Dict[Statement, Set[Statement]] = {}
+        """What follows a statement in some body."""
         self.static = static
         self.bodies: Dict[Any, List[Item]] = {}
         self.ins: Dict[Any, Set[str]] = {}
@@ -256,6 +260,7 @@ class Merged:
         others = [j for j, item in enumerate(items) if item.head != "held"]
         pairs = _align([self.statements[i] for i in some], [(mine[j], sizes[j]) for j in others])
         found = {others[j]: self.statements[some[i]] for i, j in pairs}
+        self.find_elsewhere(items, found)
         self.find_held(items, found)
         out: List[Statement] = []
         at = 0
@@ -280,8 +285,11 @@ class Merged:
         out += self.statements[at:]
         self.statements = out
         self.of[kind] = result
+        for a, b in zip(result, result[1:]):
+            self.next.setdefault(a, set()).add(b)
         last: Optional[Statement] = None
         for item, s in zip(items, result):
+            s.takes.add(tuple(result[p] for p in _parents(item, self.shift)))
             if item.head == "held":
                 s.after.add(last)
             else:
@@ -290,6 +298,41 @@ class Merged:
             s.sizes = [_both(a, b) for a, b in zip(s.sizes, size)] if s.sizes else list(size)
             for known, level in zip(s.levels, levels):
                 known.add(level)
+
+    def find_elsewhere(self, items: List[Item], found: Dict[int, Statement]) -> None:
+        """What takes the same statements is the same, though it stands elsewhere, where no body has it there: then it moves."""
+        for j, item in enumerate(items):
+            takes = tuple(found.get(p) for p in _parents(item, self.shift))
+            if j in found or item.head == "held" or not takes or None in takes:
+                continue
+            taken = set(found.values())
+            for s in [s for s in self.statements if s not in taken and takes in s.takes and s.item.key() == item.key()]:
+                order = self.sorted({**found, j: s})
+                if order:
+                    found[j], self.statements = s, order
+                    break
+
+    def sorted(self, found: Dict[int, Statement]) -> List[Statement]:
+        """The statements in an order that this body has, too; as it was, where that is possible.  Empty: there is none."""
+        chain = [found[j] for j in sorted(found)]
+        after = {s: set(self.next.get(s, ())) for s in self.statements}
+        for a, b in zip(chain, chain[1:]):
+            after[a].add(b)
+        left = {s: 0 for s in self.statements}
+        for some in after.values():
+            for s in some:
+                left[s] += 1
+        at = {s: i for i, s in enumerate(self.statements)}
+        ready = [i for i, s in enumerate(self.statements) if not left[s]]
+        out: List[Statement] = []
+        while ready:
+            s = self.statements[heapq.heappop(ready)]
+            out.append(s)
+            for other in after[s]:
+                left[other] -= 1
+                if not left[other]:
+                    heapq.heappush(ready, at[other])
+        return out if len(out) == len(self.statements) else []
 
     def find_held(self, items: List[Item], found: Dict[int, Statement]) -> None:
         """The end of a variable is the same if it is that of the same one, after the same statement."""
@@ -387,6 +430,11 @@ def _numbered(item: Item) -> Iterator[Tuple[Tuple[str, int], Ref]]:
             count[name] = count.get(name, 0) + 1
 
 
+def _parents(item: Item, shift: int) -> List[int]:
+    """The numbers of the items that it refers to."""
+    return [p.at + shift for _, p in item.pieces() if isinstance(p, Ref)]
+
+
 def _ended(item: Item, before: Sequence[Optional[Statement]], shift: int) -> Any:
     what = next((p for _, p in item.pieces() if isinstance(p, Ref)), None)
     return before[what.at + shift] if what else tuple(item.args)
@@ -396,7 +444,7 @@ def _levels(items: List[Item], shift: int) -> List[List[Any]]:
     """What must be equal for two statements to be one: at the last level what they take comes from the same, too; at the
     first it suffices that an op is used by the same."""
     keys = [i.key() for i in items]
-    parents = [[p.at + shift for _, p in i.pieces() if isinstance(p, Ref)] for i in items]
+    parents = [_parents(i, shift) for i in items]
     users: List[Set[Any]] = [set() for _ in items]
     for item, key, mine in zip(items, keys, parents):
         for p in mine if item.head != "held" else ():

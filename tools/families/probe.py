@@ -13,6 +13,7 @@ import ast
 import copy
 import gc
 import importlib
+import inspect
 import logging
 import random
 import re
@@ -28,8 +29,9 @@ logging.disable(logging.CRITICAL)
 from transformers import CONFIG_MAPPING, PreTrainedConfig  # noqa: E402
 from transformers.activations import ACT2FN  # noqa: E402
 
+from expr import value_of  # noqa: E402
 from fold import Body, Fold, star  # noqa: E402
-from tasks import NEEDED, START, TRIED, Task, class_of, image  # noqa: E402
+from tasks import LEFT, NEEDED, START, TRIED, Task, class_of, image  # noqa: E402
 from trace import trace  # noqa: E402
 
 # Keys that every configuration has, and which have nothing to do with the model's memory.
@@ -45,6 +47,10 @@ ROPES: List[Dict[str, Any]] = [
     {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
      "original_max_position_embeddings": 1024}]
 LAYER_TYPES = ("full_attention", "sliding_attention")
+NO_VALUE, LEFT_OUT = "no value to try", "not tried"  # why a key is refused
+# Of images: with other patches than the configuration has, and as many, in squares or not.
+SHAPES = [{"$height": 192}, {"$width": 320}, {"$height": 192, "$width": 192}, {"$height": 256, "$width": 256},
+          {"$height": 128, "$width": 320}, {"$height": 448, "$width": 112}]
 MOST = 200_000  # a size that no probe goes beyond
 MOST_PLACES = 4  # times those of the first run
 
@@ -65,8 +71,10 @@ class Run:
 
 def flatten(config: Any, prefix: str = "") -> Dict[str, Any]:
     out: Dict[str, Any] = {} if isinstance(config, dict) or prefix else {"num_labels": config.num_labels}
+    if prefix and "model_type" in config:
+        out[f"{prefix}model_type"] = config["model_type"]
     for key, value in sorted(config.items() if isinstance(config, dict) else config.to_dict().items()):
-        if key in GENERIC:
+        if key in GENERIC or prefix and key == "is_encoder_decoder":
             continue
         if isinstance(value, dict):
             out.update(flatten(value, f"{prefix}{key}."))
@@ -80,7 +88,10 @@ class Study:
         self.kind, self.task, self.layers = kind, task, layers
         self.cls = class_of(task, kind)
         self.config_class = CONFIG_MAPPING[kind]
-        self.older = older(self.config_class, self.cls)
+        self.parts = parts(self.config_class, self.cls)
+        self.older = {f"{name}.{key}": value for name, part in self.parts.items()
+                      for key, value in older(inspect.getsource(part), source(modeling(part))).items()} or \
+            older(source(self.config_class.__module__), source(self.cls.__module__))
         self.literals = literals_of(self.cls)
         self.base: Dict[str, Any] = {}
         self.plain: Dict[str, Any] = {}
@@ -101,7 +112,7 @@ class Study:
     def config(self, moved: Dict[str, Any]) -> Any:
         flat: Dict[str, Any] = {}
         given = {**NEEDED.get(self.kind, {}), **self.start, **self.base, **moved}
-        objects = {k.rpartition(".")[0] for k in given} - {""}  # one that is given replaces the default's
+        objects = {k.rpartition(".")[0] for k in given} - {"", *self.parts}  # one that is given replaces the default's
         rest = {k: v for k, v in self.plain.items() if k.rpartition(".")[0] in objects}
         for k, v in {**rest, **given}.items():
             into = flat
@@ -134,12 +145,12 @@ class Study:
         return config, model
 
     def inputs(self, row: Dict[str, Any], how: Dict[str, Any]) -> Dict[str, torch.Tensor]:
-        wanted = {**self.task.inputs, **(self.task.labels if how["$train"] else {})}
         out = {}
-        for name, (shape, dtype) in wanted.items():
-            size = [row[s] for s in shape]
-            out[name] = torch.zeros(size, dtype=getattr(torch, how["$dtype"] if dtype == "$dtype" else dtype),
-                                    device="meta")
+        for name, (shape, dtype) in self.task.taken(self.cls, how["$train"]).items():
+            size = [value_of(s, row) for s in shape]
+            if 0 not in size:
+                out[name] = torch.zeros(size, dtype=getattr(torch, how["$dtype"] if dtype == "$dtype" else dtype),
+                                        device="meta")
         return out
 
     def once(self, moved: Dict[str, Any], how: Dict[str, Any]) -> Run:
@@ -188,6 +199,7 @@ class Study:
 
     def default_how(self) -> Dict[str, Any]:
         how = {"B": 2, "S": 64, "$train": True, "$cache": self.task.caches, "$attention": self.sdpa, "$dtype": "bfloat16"}
+        how.update({"$images": 1} if self.task.has("$images") else {})
         return how
 
     def lengths(self, model: Any) -> Dict[str, int]:
@@ -247,16 +259,31 @@ class Study:
         except Exception:
             return {}
 
+    def owner(self, key: str) -> Tuple[Any, str]:
+        """The class of the configuration that has a key, and its name there."""
+        part = self.part_of(key)
+        return (self.parts[part], key[len(part) + 1:]) if part else (self.config_class, key)
+
+    def part_of(self, key: str) -> str:
+        """The configuration in this one that has a key; empty: none."""
+        part = key.partition(".")[0]
+        return part if part in self.parts else ""
+
+    def code_of(self, key: str) -> str:
+        """The module whose code reads a key."""
+        part = self.part_of(key)
+        return modeling(self.parts[part]) if part else self.cls.__module__
+
     # ---- other values ----------------------------------------------------------------------------------
 
     def moves(self, key: str, value: Any) -> Iterator[Any]:
         yield from (v for v in TRIED.get(self.kind, {}).get(key, ()) if v != value)
-        kinds = annotation(self.config_class, key)
+        kinds = annotation(*self.owner(key))
         if isinstance(value, bool):
             yield not value
         elif isinstance(value, int):
             small = [value + 1, value * 2, value + 2, max(1, value // 2), value * 3, value - 1 if value > 1 else 5]
-            big = [value * 2, value // 2, value + 16, value * 3, value + 1]
+            big = [value * 2, value // 2, value + 16, value * 3, value + 1, value // 4]
             yield from dict.fromkeys(big if value >= 16 else small)
             if value == 0:
                 yield from (4, 64)
@@ -264,7 +291,7 @@ class Study:
             yield from ([0.0, value * 2, value / 2] if value else [0.1])
         elif isinstance(value, str):
             yield from (a for a in ACTS if a != value) if value in ACT2FN else \
-                dict.fromkeys([*literals(self.config_class, key), *compared_with(self.cls, key)])
+                dict.fromkeys([*literals(*self.owner(key)), *compared_with(self.code_of(key), key.split(".")[-1])])
         elif value is None:
             yield from (True, False) if "bool" in kinds else ()
             yield from (8, 16, 32, 64) if "int" in kinds else ()
@@ -289,6 +316,9 @@ class Study:
 
     def move(self, key: str, under: Dict[str, Any], again: bool = False) -> None:
         """One key at other values; `under` other changes."""
+        if key.split(".")[-1] in LEFT:
+            self.refused[key] = LEFT_OUT
+            return
         base = self.attempt(under, self.how) if under else self.first
         if base is None:
             return
@@ -297,7 +327,7 @@ class Study:
         seen = signature(base)
         changed = None
         alike: List[Tuple[Any, Dict[str, Any]]] = []
-        self.why = "no value to try"
+        self.why = NO_VALUE
         kept = 0
         for other in list(self.moves(key, value))[:14]:
             if time.time() > self.end:
@@ -339,7 +369,7 @@ class Study:
 
     def last_none(self, key: str, value: Any, under: Dict[str, Any], seen: Any) -> None:
         """A size may be left open, too."""
-        if value is None or "None" not in annotation(self.config_class, key):
+        if value is None or "None" not in annotation(*self.owner(key)):
             return
         run = self.attempt({**under, key: None}, self.how)
         if run is None or run.row.get(key) is not None:
@@ -403,10 +433,11 @@ class Study:
         self.first = self.once({}, how)
         self.runs.append(self.first)
         tokens = [{"S": 40}, {"S": 7}] if self.task.has("S") else []
-        for change in [{"B": 3}, {"$dtype": "float16"}, *tokens]:
+        images = [{"$images": 3}, {"$images": 0}] if self.task.has("$images") else []
+        for change in [{"B": 3}, {"$dtype": "float16"}, *tokens, *images]:
             self.keep({}, {**how, **change})
         if self.task.has("$height"):
-            other = [{**image(self.first.row), **change} for change in ({"$height": 192}, {"$width": 320})]
+            other = [{**image(self.first.row), **change} for change in SHAPES[:3]]
             self.fixed = not [run for run in [self.keep({}, {**how, **sizes}) for sizes in other] if run]
         for key in self.flat({}):
             self.move(key, {})
@@ -414,7 +445,10 @@ class Study:
         self.move_ropes()
         for key in [k for k in sorted(self.free | set(self.switches)) if isinstance(self.first.row.get(k), bool)]:
             flip = {key: not self.first.row[key]}  # what changes nothing alone may change what others do
-            for other in sorted((self.free | set(self.refused)) - {key}):
+            untried = {k for k, why in self.refused.items() if why in (NO_VALUE, LEFT_OUT)}
+            for other in sorted((self.free | set(self.refused)) - untried - {key}):
+                if len({self.part_of(key), self.part_of(other)} - {""}) > 1:
+                    continue
                 if key in self.free or not isinstance(self.first.row.get(other), (bool, float)):
                     self.move(other, flip, again=True)
         self.vectors = [({}, {})] + [v for v in (self.scramble(seed) for seed in (1, 2, 3)) if v[0]]
@@ -474,8 +508,10 @@ class Study:
         how = {**self.how, **rng.choice(self.modes()), "B": rng.choice([1, 2, 3, 5]),
                "S": rng.choice([1, 5, 24, 33, 64, 100]) if self.task.has("S") else self.how["S"],
                "$dtype": rng.choice(["bfloat16", "float16"])}  # in fp32 x.to(fp32) is x itself: which of them is meant is not seen
+        if self.task.has("$images"):
+            how["$images"] = rng.choice([0, 1, 1, 2, 3])
         if self.task.has("$height") and not self.fixed and rng.random() < 0.3:
-            how.update({"$height": rng.choice([128, 192, 256]), "$width": rng.choice([160, 224, 320])})
+            how.update(rng.choice(SHAPES))
         moved, _ = rng.choice(self.vectors)
         moved = dict(moved)
         flat = self.flat({})
@@ -499,6 +535,15 @@ class Study:
         some = [k for k in rng.sample(alone, min(len(alone), rng.randint(1, 3))) if isinstance(run.row.get(k), int)]
         moved.update({k: self.another(rng, k, run.row[k]) for k in some})
         return self.taken(rng, moved, {**run.how, "B": rng.choice([run.how["B"], 2, 4])}, some)
+
+    def other(self, rng: random.Random, run: Run, key: str) -> Optional[Run]:
+        """A run with another value of a size."""
+        for _ in range(6):
+            value = self.another(rng, key, self.first.row[key])
+            again = self.attempt({**run.moved, key: value}, run.how) if value != run.row[key] else None
+            if again is not None and again.row.get(key) == value:
+                return again
+        return None
 
     def taken(self, rng: random.Random, moved: Dict[str, Any], how: Dict[str, Any], alone: List[str]) -> Optional[Run]:
         """A run of what the class takes of this: one size after the other is left as it was, if it takes it not."""
@@ -557,17 +602,30 @@ def source(module: str) -> str:
         return f.read()
 
 
-def older(config_class: Any, cls: Any) -> Dict[str, Any]:
-    """Keys that a configuration takes and does not keep, or that the model asks for without there being one, with what they
-    are if they are not there."""
+def parts(config_class: Any, cls: Any) -> Dict[str, Any]:
+    """The classes of the configurations in it, by their keys."""
+    config = config_class()
+    return {name: type(getattr(config, name)) for name in config_class.sub_configs or {}
+            if isinstance(getattr(config, name, None), PreTrainedConfig)}
+
+
+def modeling(config_class: Any) -> str:
+    """The module of the models of a configuration."""
+    return config_class.__module__.replace("configuration_", "modeling_")
+
+
+def older(text: str, code: str) -> Dict[str, Any]:
+    """Keys that a configuration takes and does not keep, or that the model's code asks for without there being one, with what
+    they are if they are not there."""
     number = r"-?\d+\.?\d*(?:e-?\d+)?|True|False"
-    text = source(config_class.__module__)
     out = {name: ast.literal_eval(value) for name, value in
            re.findall(rf"kwargs\.(?:get|pop)\(['\"](\w+)['\"], *({number})\)", text)}
     thetas = re.findall(r"kwargs\.(?:get|pop)\(['\"](\w*theta)['\"], *[^)\d]", text)
     known = number + r"|'\w*'|\"\w*\""
     asked = {name: ast.literal_eval(value) if re.fullmatch(known, value) else None for name, value in
-             re.findall(rf"getattr\((?:self\.)?config, ['\"](\w+)['\"], *({known}|\w)", source(cls.__module__))}
+             re.findall(rf"getattr\((?:self\.)?config, ['\"](\w+)['\"], *({known}|\w)", code)}
+    asked.update({name: ast.literal_eval(value) for value, name in
+                  re.findall(rf"({known}) if not hasattr\(config, ['\"](\w+)['\"]\)", code)})
     return {**{k: v for k, v in asked.items() if k[0] != "_" and k not in GENERIC}, **out, **{name: 10000.0 for name in thetas}}
 
 
@@ -584,9 +642,9 @@ def annotation(cls: Any, key: str) -> str:
     return "int float"
 
 
-def compared_with(cls: Any, key: str) -> List[str]:
+def compared_with(module: str, key: str) -> List[str]:
     """Words that code compares a key with."""
-    found = re.findall(rf"\b{re.escape(key)}\b[^\n=!]{{0,30}}(?:==|!=|\bin\b) *[\[(]?([^\n:\])]*)", source(cls.__module__))
+    found = re.findall(rf"\b{re.escape(key)}\b[^\n=!]{{0,30}}(?:==|!=|\bin\b) *[\[(]?([^\n:\])]*)", source(module))
     return [word for text in found for word in re.findall(r"['\"](\w+)['\"]", text)]
 
 

@@ -32,7 +32,7 @@ def differs(program: str, text: str, study: Study, moved: Dict[str, Any], how: D
     lines, why = built(program, text, keys, how)
     if why:
         return f"refused: {why}"
-    row = study.row({**config.to_dict(), "num_labels": config.num_labels}, how)
+    row = study.row(study.flat(moved, config), how)
     wanted = [f"param {n} {shape(p.shape, p.dtype)}" for n, p in model.named_parameters()]
     config.use_cache = how["$cache"]
     wanted += expected(trace(model, study.inputs(row, how)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any, Dict, List, Tuple
 
@@ -20,10 +21,18 @@ class Task:
     caches: bool = False
 
     def has(self, size: str) -> bool:
-        return any(size in shape for shape, _ in self.inputs.values())
+        return any(size in dim for shape, _ in self.inputs.values() for dim in shape)
+
+    def taken(self, cls: Any, train: bool) -> Dict[str, Tuple[Shape, str]]:
+        """The inputs that a class has."""
+        every = {**self.inputs, **(self.labels if train else {})}
+        return {name: row for name, row in every.items() if name in inspect.signature(cls.forward).parameters}
 
 
 TOKENS = {"input_ids": (("B", "S"), "int64")}
+PICTURES = {  # of all sequences, one after the other
+    **TOKENS, "pixel_values": (("B * $images", "vision_config.num_channels", "$height", "$width"), "$dtype"),
+    "token_type_ids": (("B", "S if $images > 0 else 0"), "int64")}
 PIXELS = {"pixel_values": (("B", "num_channels", "$height", "$width"), "$dtype")}
 
 TASKS = [
@@ -33,6 +42,7 @@ TASKS = [
     Task("text", "MODEL_MAPPING", TOKENS, {}),
     Task("image", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING", PIXELS, {"labels": (("B",), "int64")}),
     Task("vision", "MODEL_MAPPING", PIXELS, {}),
+    Task("pictures", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING", PICTURES, {"labels": (("B", "S"), "int64")}, caches=True),
 ]
 
 # Keys without which a class cannot be made, where its configuration leaves them open.
@@ -49,7 +59,12 @@ START: Dict[str, Dict[str, Any]] = {
     "deberta-v2": {"relative_attention": True, "position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": True,
                    "pos_att_type": ["p2c", "c2p"], "position_biased_input": False},
     "deberta": {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False},
+    "gemma3": {"vision_config.image_size": 896, "vision_config.patch_size": 14},
 }
+
+# Keys that are left as they are by default: the loss that balances experts stacks what each layer of experts returned; of the
+# tokens of an image Gemma 3 takes the root.
+LEFT = {"output_router_logits", "mm_tokens_per_image"}
 
 # Values of keys that their annotation does not tell.
 DISENTANGLED = [["p2c", "c2p"], ["c2p", "p2c"], ["c2p"], ["p2c"], []]
@@ -61,9 +76,14 @@ TRIED: Dict[str, Dict[str, List[Any]]] = {
 IMAGE = 224  # height and width, unless the configuration has image_size
 
 
+def image_key(row: Dict[str, Any]) -> str:
+    """The key that says it, if there is one."""
+    return next((key for key in ("image_size", "vision_config.image_size") if key in row), "")
+
+
 def image(row: Dict[str, Any]) -> Dict[str, int]:
     """The sizes of images that a configuration is for."""
-    size = row.get("image_size", IMAGE)
+    size = row.get(image_key(row), IMAGE)
     both = list(size) if isinstance(size, (list, tuple)) else [size, size]
     return {"$height": both[0], "$width": both[-1]}
 

@@ -19,6 +19,8 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
+from torch._functorch.autograd_function import custom_function_call
+from torch._ops import _set_mode_pre_dispatch, unset_mode_pre_dispatch
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
@@ -128,6 +130,13 @@ class _Reads(TorchFunctionMode):
                     del self.log[:200]
         if func == torch.Tensor.__getitem__ and args[0].is_meta and self.recorder.stack:
             return _indexed(*args)
+        if func is custom_function_call:  # within torch.vmap: it asks for the mode by its class
+            above = unset_mode_pre_dispatch(torch._C._TorchDispatchModeKey.PROXY)
+            try:
+                with _Below(self.recorder):
+                    return func(*args, **(kwargs or {}))
+            finally:
+                _set_mode_pre_dispatch(above)
         return func(*args, **(kwargs or {}))
 
     def source(self, dtype: torch.dtype) -> Optional[Value]:
@@ -223,6 +232,9 @@ class _Recorder(ProxyTorchDispatchMode):
         if self.quiet or not self.stack:
             return func(*args, **kwargs)
         tensors = [t for t in pytree.tree_leaves((args, kwargs)) if torch.is_tensor(t)]
+        if any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors)):
+            with _Below(self):  # torch.vmap: what is called on the tensors themselves
+                return func(*args, **kwargs)
         if func in _MADE or tensors and not any(t.is_meta for t in tensors):
             out = func(*args, **kwargs)  # of the host, or what torch.tensor() does
             for copied in pytree.tree_leaves(out) if tensors and not tensors[0].is_meta else ():
@@ -277,6 +289,17 @@ class _Recorder(ProxyTorchDispatchMode):
         return {name: plain(given[name]) for name in names if name in given and
                 (torch.is_tensor(given[name]) or name not in defaults or name in whole and given[name] is not None or
                  _differs(given[name], defaults[name]))}
+
+
+class _Below(TorchDispatchMode):
+    """Records what torch.vmap makes of an op."""
+
+    def __init__(self, recorder: _Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self.recorder.__torch_dispatch__(func, types, args, kwargs)
 
 
 # What has its default is recorded, too, in arguments that are fractions, and in all of these: what differs between two
@@ -365,7 +388,7 @@ def _answers() -> Iterator[None]:
         setattr(torch.Tensor, name, asked)
         return name
 
-    names = [give("__bool__", lambda t: True), give("item", lambda t: 1.0 if t.is_floating_point() else 1),
+    names = [give("__bool__", lambda t: True), give("item", lambda t: 1.0 if t.is_floating_point() else t.dtype == torch.bool or 1),
              give("__float__", lambda t: 1.0)]
     try:
         yield
