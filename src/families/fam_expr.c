@@ -376,11 +376,14 @@ static bool list_has(fam_value list, fam_value v)
     return found;
 }
 
+static bool is_number(fam_value v)
+{
+    return is_int(v) || v.kind == FAM_FLOAT || v.kind == FAM_NONE; /* which is like 0 */
+}
+
 static bool is_more(fam_value a, fam_value b)
 {
-    bool numbers = (is_int(a) || a.kind == FAM_FLOAT || a.kind == FAM_NONE) &&
-                   (is_int(b) || b.kind == FAM_FLOAT);
-    return numbers && real_of(a) > real_of(b);
+    return is_number(a) && is_number(b) && real_of(a) > real_of(b);
 }
 
 /* int(v) of a float */

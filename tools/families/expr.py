@@ -199,6 +199,8 @@ def search(rows: Rows, values: Sequence[int], candidates: Set[str], parts: Seque
             for c in MULTIPLES:
                 if (-(-v // c) * c == target).all():
                     best.append(Expr(f"ceil({e.text}, {c}) * {c}", e.cost + 3, 1))
+                if not set("+-/%") & set(e.text) and (-(-(v * 2 // 3) // c) * c == target).all():  # of three matrices
+                    best.append(Expr(f"ceil({e.text} * 2 // 3, {c}) * {c}", e.cost + 4, 1))
             for f, w in one.values():
                 for op in ("//", "up", "max", "min", "%"):
                     got = _apply(op, v, w)
@@ -245,19 +247,21 @@ def value_of(text: str, row: Dict[str, Any]) -> Any:
     return eval(code, FUNCTIONS, _Row(row))
 
 
-FUNCTIONS = {"ceil": lambda a, b: -(-a // b), "max": max, "min": min, "len": len, "int": int,
-             "floor2": lambda a: 1 << (a.bit_length() - 1), "number": lambda a: 0 if a is None else a}
+FUNCTIONS = {"ceil": lambda a, b: -(-a // b), "max": max, "min": min, "len": lambda a: len(a or ()), "int": int,
+             "floor2": lambda a: 1 << (a.bit_length() - 1), "number": lambda a: 0 if a is None else a, "items": lambda a: a or ()}
 _compiled: Dict[str, Any] = {}
 
 
 class _Compared(ast.NodeTransformer):
-    """None is like 0 where numbers are compared."""
+    """None is like 0 where numbers are compared, and like a list without items."""
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         self.generic_visit(node)
         if isinstance(node.ops[0], (ast.Gt, ast.Lt)):
             node.left, *node.comparators = [ast.Call(ast.Name("number", ast.Load()), [side], [])
                                             for side in (node.left, *node.comparators)]
+        elif isinstance(node.ops[0], ast.In):
+            node.comparators = [ast.Call(ast.Name("items", ast.Load()), node.comparators, [])]
         return node
 
 
@@ -319,6 +323,9 @@ def tests(rows: Rows, candidates: Set[str], sizes: Optional[Set[str]] = None) ->
                         yield 3.4, f"{name} > {c}", mask
             if all(isinstance(c, int) for c in column):
                 ints[name] = np.array([int(c) for c in column])
+        if {type(x) for x in column} == {list, type(None)}:
+            yield 1.0, f"{name} == None", np.array([x is None for x in column])
+            column = [x or [] for x in column]
         if all(isinstance(x, list) for x in column):
             yield 1.5, f"len({name}) > 0", np.array([len(x) > 0 for x in column])
             for word in sorted({y for x in column for y in x if isinstance(y, str)}):

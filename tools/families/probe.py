@@ -382,7 +382,7 @@ class Study:
     def move_pairs(self) -> None:
         """Sizes that the class takes only in proportion to another, such as that of a head."""
         flat = {k: v for k, v in self.plain.items() if isinstance(v, int) and not isinstance(v, bool) and v > 1}
-        for key in [k for k in self.refused if k in flat and k not in self.base]:
+        for key in [k for k, why in self.refused.items() if k in flat and k not in self.base and why != LEFT_OUT]:
             for other in [k for k in flat if k != key and k not in self.base]:
                 if time.time() > self.end:
                     return

@@ -282,6 +282,9 @@ class _Recorder(ProxyTorchDispatchMode):
                 defaults[arg.name] = arg.default_value
             if i < len(args):
                 given[arg.name] = args[i]
+        if func is torch.ops.aten.expand.default:  # -1: as it is
+            have = [1] * (len(given["size"]) - given["self"].dim()) + list(given["self"].shape)
+            given["size"] = [h if n == -1 else n for n, h in zip(given["size"], have)]
         names = [arg.name for arg in func._schema.arguments]
         whole = {name for name, value in defaults.items()
                  if value is not None and (str(func) in WHOLE or isinstance(value, float))}
