@@ -88,14 +88,20 @@ def terminals(rows: Rows, candidates: Set[str]) -> Dict[str, np.ndarray]:
     return out
 
 
+FEW_NAMES = 6
+
+
 def fractions(rows: Rows, candidates: Set[str], names: Dict[str, np.ndarray]) -> Iterator[Tuple[Expr, np.ndarray]]:
     """Products of a size and a fraction, and powers of two."""
     for f in sorted(candidates):
         column = [row.get(f) for row in rows]
         if all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in column) and \
                 any(isinstance(x, float) for x in column):
-            for name, v in names.items():
-                yield Expr(f"int({name} * {f})", 2.5), np.array([int(int(a) * b) for a, b in zip(v, column)], dtype=np.int64)
+            sizes = [(name, v) for name, v in names.items()]
+            if len(sizes) <= FEW_NAMES:  # of a head, where no key says it
+                sizes += [(f"{a} // {b}", v // w) for a, v in sizes for b, w in sizes if a != b and (w > 0).all()]
+            for name, v in sizes:
+                yield Expr(f"int({name} * {f})", 2.5 + (" " in name)), np.array([int(int(a) * b) for a, b in zip(v, column)], dtype=np.int64)
     for name, v in names.items():
         if (v > 0).all():
             yield Expr(f"floor2({name})", 3), np.array([1 << (int(a).bit_length() - 1) for a in v], dtype=np.int64)

@@ -186,7 +186,7 @@ class _Run:
         if value.leaf is not None:
             inside = not self.path or value.leaf.startswith(self.path + ".")
             path = value.leaf[len(self.path) + 1:] if inside and self.path else value.leaf
-            return ("leaf" if inside else "top", self.index(path))
+            return ("leaf" if inside else "top", self.index(path, self.path if inside else ""))
         raise ValueError(f"a tensor of {value.shape} from nowhere, used in '{self.path}'")
 
     def named(self, value: int) -> Any:
@@ -209,12 +209,13 @@ class _Run:
         return what[at] + (f"#{nth}" if nth else "") + (f".{k}" if k != "0" else "") + \
             ("*" if r[0] == "all" else f"[{r[2]}]" if r[0] == "turn" else "")
 
-    def index(self, path: str) -> str:
-        """Numbers of variable lists become holes."""
+    def index(self, path: str, within: Optional[str] = None) -> str:
+        """Numbers of variable lists become holes.  within: where the path begins; None: here."""
+        within = self.path if within is None else within
         parts = path.split(".")
         out = []
         for i, part in enumerate(parts):
-            whole = ".".join(filter(None, [self.path, *parts[:i]]))
+            whole = ".".join(filter(None, [within, *parts[:i]]))
             if part.isdigit() and star(whole) in self.fold.lists:
                 self.hole("int", int(part))
                 part = "*"
@@ -329,7 +330,7 @@ class _Run:
     def call(self, call: Call, after: Set[int]) -> None:
         rel = call.path[len(self.path) + 1:] if self.path and call.path.startswith(self.path + ".") else call.path
         kind = "call" if not self.path or call.path.startswith(self.path + ".") or not call.path else "other"
-        rel = self.index(rel)
+        rel = self.index(rel, self.path if kind == "call" else "")
         nth = self.count.get(rel, 0)
         self.count[rel] = nth + 1
         suffix = f"#{nth}" if nth else ""

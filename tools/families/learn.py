@@ -625,5 +625,7 @@ def main(out: str, task_name: str, kinds: List[str]) -> None:
 
 
 if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":  # code goes through sets of words, in an order that is another in each process
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "PYTHONHASHSEED": "0"})
     words = [a for a in sys.argv[1:] if a != "-v"]
     main(words[0], words[1], words[2:])

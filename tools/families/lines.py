@@ -24,7 +24,7 @@ def built(program: str, text: str, keys: Dict[str, Any], how: Dict[str, Any]) ->
             json.dump(keys, f)
         words = [program, text, path, how["$dtype"], str(how["B"]), str(how["S"])] + \
             [w for w in ("train", "cache") if how["$" + w]] + ["eager"] * (how["$attention"] == "eager")
-        words += [f"{how['$height']}x{how['$width']}"] if "$height" in how else []
+        words += [f"{how.get('$height', 0)}x{how.get('$width', 0)}"] if {'$height', '$width'} & set(how) else []
         words += [f"images={how['$images']}"] if "$images" in how else []
         done = subprocess.run(words, capture_output=True, text=True)
     lines = []

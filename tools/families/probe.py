@@ -38,7 +38,8 @@ from trace import trace  # noqa: E402
 GENERIC = set(PreTrainedConfig().to_dict()) - {"tie_word_embeddings", "is_encoder_decoder"} | {
     "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id", "initializer_range",
     "use_cache", "architectures", "transformers_version", "dtype", "torch_dtype", "id2label", "label2id",
-    "keys_to_ignore_at_inference", "auto_map", "_name_or_path", "model_type"}
+    "keys_to_ignore_at_inference", "auto_map", "_name_or_path", "model_type",
+    "out_features", "out_indices", "stage_names"}  # of backbones
 ACTS = ["gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu", "silu", "relu2", "quick_gelu", "tanh"]
 # A rope type comes with parameters of its own.  Not among them: "dynamic" and "longrope", which depend on values.
 ROPES: List[Dict[str, Any]] = [
@@ -50,7 +51,8 @@ LAYER_TYPES = ("full_attention", "sliding_attention")
 NO_VALUE, LEFT_OUT = "no value to try", "not tried"  # why a key is refused
 # Of images: with other patches than the configuration has, and as many, in squares or not.
 SHAPES = [{"$height": 192}, {"$width": 320}, {"$height": 192, "$width": 192}, {"$height": 256, "$width": 256},
-          {"$height": 128, "$width": 320}, {"$height": 448, "$width": 112}]
+          {"$width": 112}, {"$height": 112}, {"$height": 128, "$width": 320}, {"$height": 448, "$width": 112},
+          {"$height": 112, "$width": 448}]
 MOST = 200_000  # a size that no probe goes beyond
 MOST_PLACES = 4  # times those of the first run
 
@@ -437,7 +439,7 @@ class Study:
         for change in [{"B": 3}, {"$dtype": "float16"}, *tokens, *images]:
             self.keep({}, {**how, **change})
         if self.task.has("$height"):
-            other = [{**image(self.first.row), **change} for change in SHAPES[:3]]
+            other = [{**image(self.first.row), **change} for change in SHAPES]
             self.fixed = not [run for run in [self.keep({}, {**how, **sizes}) for sizes in other] if run]
         for key in self.flat({}):
             self.move(key, {})

@@ -261,7 +261,7 @@ class _Recorder(ProxyTorchDispatchMode):
                 value.grad = value.grad or flows and tensor.is_floating_point()
                 results.append(value)
                 new.append(not known)
-            self.stack[-1].items.append(Op(str(func), given, results, tuple(new)))
+            self.stack[-1].items.append(Op(CALLED.get(str(func), str(func)), given, results, tuple(new)))
             self.ops += 1
         return out
 
@@ -308,6 +308,7 @@ class _Below(TorchDispatchMode):
 # What has its default is recorded, too, in arguments that are fractions, and in all of these: what differs between two
 # runs is then a value, not an argument.
 WHOLE = {"aten.scaled_dot_product_attention.default", "aten.dropout.default"}
+CALLED = {"aten._is_all_true.default": "aten.all.default"}  # what does nothing but call another
 _MOVED = torch.ops.aten.to.dtype_layout  # x.to(device): there is one device
 _MADE = (torch.ops.aten.lift_fresh.default, torch.ops.aten.detach_.default)
 
