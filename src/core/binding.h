@@ -42,6 +42,13 @@ typedef struct plim_binding {
         int64_t dim[PLIM_MAX_RANK];
     } * inputs;
     uint32_t n_inputs;
+    struct plim_images { /* --images N[@WIDTHxHEIGHT] */
+        bool given;
+        bool none;             /* text alone, whatever the model takes */
+        bool crowded;          /* the same: a sequence is too short for one */
+        int64_t count;         /* of each sequence */
+        int64_t width, height; /* 0: as the configuration says */
+    } images;
     const struct plim_dim_value { /* --dim NAME=VALUE */
         plim_str name;
         int64_t value;
@@ -74,5 +81,8 @@ plim_status plim_binding_inputs(plim_arena *a, const char *text, plim_binding *b
 /* The same for "batch=8;s0=128" and bind->dims. */
 plim_status plim_binding_dims(plim_arena *a, const char *text, plim_binding *bind,
                               plim_err *err);
+
+/* "2" or "2@1280x720" into bind->images; text NULL: not given. */
+plim_status plim_binding_images(const char *text, plim_binding *bind, plim_err *err);
 
 #endif

@@ -139,6 +139,8 @@ typedef struct plim_graph_sizes {
     int64_t seq;      /* the sequence length that it was built with; 0: not known */
     int64_t seq_max;  /* the longest that the model was made for; 0: no limit, or not known */
     int64_t virtual_tokens; /* in front of those of each sequence, as bound */
+    int64_t images;         /* of each sequence, as bound */
+    bool takes_images;      /* besides tokens */
     bool uneven;            /* sequences are padded or packed, as bound: an input says how */
 } plim_graph_sizes;
 

@@ -9,7 +9,7 @@ static const char generic[] =
     "_name_or_path bos_token_id eos_token_id pad_token_id sep_token_id decoder_start_token_id initializer_range "
     "use_cache return_dict output_hidden_states output_attentions chunk_size_feed_forward problem_type "
     "quantization_config attn_implementation _attn_implementation is_encoder_decoder torchscript use_bfloat16 "
-    "pruned_heads finetuning_task task_specific_params";
+    "pruned_heads finetuning_task task_specific_params out_features out_indices stage_names";
 
 typedef struct reading {
     fam_program *p;
@@ -53,28 +53,47 @@ static fam_value read_value(reading *r, int depth)
     return v;
 }
 
-/* The name of a key of this release: the class has other names for some, and older files have others for rotary
- * embeddings.  src: transformers 5.24 modeling_rope_utils.py, standardize_rope_params */
-static plim_str name_now(fam_program *p, plim_str name)
-{
-    static const char old[] = "rope_scaling.", now[] = "rope_parameters.";
-    uint32_t at;
-    if (plim_map_get(&p->aliases, name, &at))
-        return p->alias[at - 1];
-    if (plim_str_is(name, "rope_theta") || plim_str_is(name, "partial_rotary_factor"))
-        return plim_arena_printf(p->names.arena, "%s" PLIM_STR_FMT, now, PLIM_STR_ARG(name));
-    if (plim_str_is(name, "rope_scaling.type"))
-        return PLIM_STR("rope_parameters.rope_type");
-    if (name.n > sizeof old - 1 && !memcmp(name.p, old, sizeof old - 1))
-        return plim_arena_printf(p->names.arena, "%s" PLIM_STR_FMT, now,
-                                 (int)(name.n - (sizeof old - 1)), name.p + sizeof old - 1);
-    return name;
-}
-
 static bool is_known(fam_program *p, plim_str name)
 {
     uint32_t at;
     return plim_map_get(&p->names.ids, name, &at) || plim_map_get(&p->ignored, name, &at);
+}
+
+/* Where the configuration in this one that has a key ends: "text_config." */
+static size_t part_of(plim_str name)
+{
+    static const char end[] = "_config.";
+    const char *dot = name.n ? memchr(name.p, '.', name.n) : NULL;
+    size_t n = dot ? (size_t)(dot - name.p) + 1 : 0, is = sizeof end - 1;
+    return n >= is && !memcmp(name.p + n - is, end, is) ? n : 0;
+}
+
+/* The name of a key of this release: the class has other names for some, and older files have others for rotary
+ * embeddings.  Layers of several types have parameters of their own; older files give those of full attention.
+ * src: transformers 5.24 modeling_rope_utils.py, standardize_rope_params; Gemma3TextConfig, convert_rope_params_to_dict */
+static plim_str name_now(fam_program *p, plim_str name)
+{
+    static const char old[] = "rope_scaling.", now[] = "rope_parameters.";
+    plim_arena *a = p->names.arena;
+    uint32_t at;
+    if (plim_map_get(&p->aliases, name, &at))
+        return p->alias[at - 1];
+    const plim_str part = {name.p, part_of(name)};
+    plim_str rest = {name.p + part.n, name.n - part.n};
+    if (rest.n > sizeof old - 1 && !memcmp(rest.p, old, sizeof old - 1))
+        rest = (plim_str){rest.p + sizeof old - 1, rest.n - (sizeof old - 1)};
+    else if (!plim_str_is(rest, "rope_theta") && !plim_str_is(rest, "partial_rotary_factor"))
+        return name;
+    if (plim_str_is(rest, "type"))
+        rest = PLIM_STR("rope_type");
+    plim_str full = plim_arena_printf(a, PLIM_STR_FMT "%s" PLIM_STR_FMT, PLIM_STR_ARG(part),
+                                      now, PLIM_STR_ARG(rest));
+    if (full.p && !is_known(p, full)) {
+        plim_str of_type = plim_arena_printf(a, PLIM_STR_FMT "%sfull_attention." PLIM_STR_FMT,
+                                             PLIM_STR_ARG(part), now, PLIM_STR_ARG(rest));
+        full = of_type.p && is_known(p, of_type) ? of_type : full;
+    }
+    return full;
 }
 
 static fam_key *find_key(fam_program *p, plim_str name, uint32_t *at)
@@ -86,6 +105,12 @@ static fam_key *find_key(fam_program *p, plim_str name, uint32_t *at)
         if (p->keys[*at].name == id - 1)
             return &p->keys[*at];
     return NULL;
+}
+
+static bool is_number(fam_value v, double x)
+{
+    double is = v.kind == FAM_FLOAT ? v.f : (double)v.i;
+    return (v.kind == FAM_INT || v.kind == FAM_FLOAT) && !(is < x) && !(is > x);
 }
 
 /* Whether the family was made with such a value. */
@@ -122,7 +147,14 @@ static bool in_domain(const fam_key *k, fam_value v)
                 return true;
             l.p += l.p < l.end;
         } else {
-            l.p++;
+            const char *from = l.p;
+            double only;
+            while (l.p < l.end && *l.p != ' ' && *l.p != '|')
+                l.p++;
+            if (plim_parse_double((plim_str){from, (size_t)(l.p - from)}, &only) &&
+                is_number(v, only))
+                return true;
+            l.p += l.p == from;
         }
     }
     return false;
@@ -147,8 +179,9 @@ static void refuse_key(fam_program *p, plim_str key, const fam_key *k)
 static void meet_unknown(fam_program *p, plim_str key)
 {
     uint32_t at;
-    const char *dot = memchr(key.p, '.', key.n);
-    plim_str first = {key.p, dot ? (size_t)(dot - key.p) : key.n};
+    const size_t part = part_of(key);
+    const char *dot = memchr(key.p + part, '.', key.n - part);
+    plim_str first = {key.p + part, (dot ? (size_t)(dot - key.p) : key.n) - part};
     if (dot || plim_map_get(&p->read, first, &at))
         refuse_key(p, key, NULL);
     else
@@ -160,8 +193,10 @@ static void meet_unknown(fam_program *p, plim_str key)
 static bool known_object(fam_program *p, plim_str key)
 {
     uint32_t at;
-    return plim_map_get(&p->objects, key, &at) || plim_str_is(key, "rope_scaling") ||
-           plim_str_is(key, "rope_parameters");
+    const size_t part = part_of(key);
+    const plim_str name = {key.p + part, key.n - part};
+    return plim_map_get(&p->objects, key, &at) || plim_str_is(name, "rope_scaling") ||
+           plim_str_is(name, "rope_parameters");
 }
 
 static void read_object(reading *r, plim_str prefix, int depth);

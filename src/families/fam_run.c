@@ -684,6 +684,8 @@ static void set_image(fam_program *p, const plim_family_call *call)
     static const char *const names[] = {"$height", "$width"};
     for (int i = 0; i < 2 && p->image[0]; i++) {
         int64_t size = plim_fam_int(&p->names, p->image[i]), other = call->image[i];
+        if (p->fixed && plim_family_reads(p))
+            other = 0; /* its processor resizes them */
         if (other && other != size && p->fixed)
             plim_fam_fail(&p->names, 0,
                           "images of %" PRId64 " x %" PRId64 ": the class takes those of its "
@@ -699,6 +701,7 @@ static void set_call(fam_program *p, const plim_family_call *call, plim_dtype dt
     set_image(p, call);
     set_number(p, "B", call->batch);
     set_number(p, "S", call->seq);
+    set_number(p, "$images", call->images);
     set_number(p, "$train", call->train);
     set_number(p, "$cache", call->cache);
     set_word(p, "$attention", call->eager ? PLIM_STR("eager") : p->attention);
@@ -711,6 +714,15 @@ static uint32_t add_input(runner *r, const fam_stmt *s)
     return sizes_of(r, s, plim_str_of(s->text), dim)
                ? plim_nn_input(r->n, s->text, type_in(r, s), (plim_ints){dim, s->n})
                : PLIM_NONE;
+}
+
+/* Whether it has elements; without images a class is not called with them. */
+static bool has_elements(runner *r, const fam_stmt *s)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        if (!plim_fam_int(r->x, s->args[i].expr))
+            return false;
+    return true;
 }
 
 /* Adds the inputs of the model; tokens that are labels, too, are one tensor. */
@@ -729,7 +741,7 @@ static void add_inputs(runner *r, frame *f, const plim_family_call *call)
     f->ins = ids;
     for (const fam_stmt *s = r->p->inputs; s && !is_stopped(r); s = s->next) {
         bool labels = s->what == FAM_LABELS;
-        if (labels && !call->train)
+        if ((labels && !call->train) || !has_elements(r, s))
             continue;
         names[f->n_ins] = plim_str_of(s->text);
         ids[f->n_ins] =
@@ -815,11 +827,20 @@ plim_status plim_family_open(plim_arena *a, const plim_family *f, plim_str confi
 plim_str plim_family_unread(const plim_family_model *m) { return plim_buf_str(&m->unread); }
 plim_str plim_family_attention(const plim_family_model *m) { return m->attention; }
 bool plim_family_sees(const plim_family_model *m) { return m->image[0]; }
+
+bool plim_family_fixed(const plim_family_model *m) { return m->fixed; }
+
+bool plim_family_reads(const plim_family_model *m)
+{
+    return m->inputs && !strcmp(m->inputs->text, "input_ids");
+}
+
 plim_str plim_family_class(const plim_family_model *m) { return m->class; }
 
 bool plim_family_caches(const plim_family_model *m)
 {
-    return plim_str_is(m->task, "causal") || plim_str_is(m->task, "seq2seq");
+    return plim_str_is(m->task, "causal") || plim_str_is(m->task, "seq2seq") ||
+           plim_str_is(m->task, "pictures");
 }
 
 /* Whether a parameter has as many rows. */
@@ -838,7 +859,8 @@ static bool is_size(const fam_program *p, const fam_stmt *s, uint32_t name)
 int64_t plim_family_positions(plim_family_model *m, bool *hard)
 {
     static const char *const keys[] = {"max_position_embeddings", "n_positions", "max_seq_len",
-                                       "max_sequence_length"};
+                                       "max_sequence_length",
+                                       "text_config.max_position_embeddings"};
     uint32_t id;
     *hard = m->positions != NULL;
     if (m->positions)

@@ -40,13 +40,16 @@ plim_str plim_family_unread(
 plim_str plim_family_attention(const plim_family_model *m); /* by default: "sdpa", "eager" */
 bool plim_family_caches(
     const plim_family_model *m); /* generation keeps keys and values, or states */
-bool plim_family_sees(const plim_family_model *m); /* is called with images, not with tokens */
+bool plim_family_sees(const plim_family_model *m);  /* is called with images */
+bool plim_family_reads(const plim_family_model *m); /* is called with tokens */
+bool plim_family_fixed(const plim_family_model *m); /* with images of one size */
 /* How many tokens a sequence has at most, INT64_MAX if that is not said; *hard: they are rows of a table. */
 int64_t plim_family_positions(plim_family_model *m, bool *hard);
 
 /* How the model is called. */
 typedef struct plim_family_call {
     int64_t batch, seq;
+    int64_t images;         /* of each sequence, where it takes tokens, too */
     int64_t image[2];       /* height and width of its images; 0: as the configuration says */
     bool train;             /* with labels, in train mode */
     bool tokens_are_labels; /* one tensor is both */

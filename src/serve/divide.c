@@ -218,8 +218,9 @@ static plim_status divide_value(const dividing *d, const plim_value *v,
         return PLIM_OK;
     if (m->how == FUSED)
         return divide_fused(d, v, out);
-    *out = m->how == HEADS && d->kv ? (plim_serve_fraction){d->own_kv, d->kv}
-                                    : (plim_serve_fraction){1, d->cards};
+    bool sees = plim_str_has(v->name, "vision_tower."); /* as many as of queries */
+    *out = m->how == HEADS && d->kv && !sees ? (plim_serve_fraction){d->own_kv, d->kv}
+                                             : (plim_serve_fraction){1, d->cards};
     return check_features(d, v, leaf, m);
 }
 

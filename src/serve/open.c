@@ -143,6 +143,11 @@ static plim_status read_model(plim_serve_question *q, plim_err *err)
     if (!g->kv.n_kinds)
         return refuse_model(q, err);
     PLIM_TRY(check_cache(q, err));
+    if (g->sizes.takes_images &&
+        !plim_graph_leave_out(g,
+                              PLIM_STR("what encoders of images hold while they run on those "
+                                       "of a request is left out")))
+        return plim_oom(err);
     q->most_context = g->sizes.seq_max > 0 ? (uint64_t)g->sizes.seq_max : 0;
     if (q->engine->flags & PLIM_ENGINE_HALVES && plim_question_dtype(q) == PLIM_F32 &&
         !q->job->settings->dtype)
@@ -233,6 +238,7 @@ plim_status plim_question_open(plim_serve_question *out, plim_job *job, plim_are
                                  .cards = (uint64_t)PLIM_MAX(set->tp, 1),
                                  .n_stages = (uint64_t)PLIM_MAX(set->pp, 1)};
     job->bind.batch = job->bind.seq = 1;
+    job->bind.images.none = true;
     const char *usual = plim_engine_usual(is_file(out))->name;
     PLIM_TRY(find_engine(out, plim_str_of(set->engine ? set->engine : usual), err));
     PLIM_TRY(check_draft(out, err));

@@ -1,7 +1,7 @@
 /* nodes.c -- prints the parameters and nodes of a family's model, a line each: target, types and shapes of its results.
  * tools/families/prove.py compares them with a run of transformers.
  *
- *     nodes FAMILY.fam CONFIG.json DTYPE BATCH SEQ [train] [eager] [cache] [HEIGHTxWIDTH] */
+ *     nodes FAMILY.fam CONFIG.json DTYPE BATCH SEQ [train] [eager] [cache] [HEIGHTxWIDTH] [images=N] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +53,9 @@ static plim_family_call call_of(int argc, char **argv)
         call.train |= !strcmp(argv[i], "train");
         call.eager |= !strcmp(argv[i], "eager");
         call.cache |= !strcmp(argv[i], "cache");
-        if (strchr(argv[i], 'x')) {
+        if (!strncmp(argv[i], "images=", 7))
+            call.images = atoll(argv[i] + 7);
+        else if (strchr(argv[i], 'x')) {
             call.image[0] = atoll(argv[i]);
             call.image[1] = atoll(strchr(argv[i], 'x') + 1);
         }
@@ -71,7 +73,7 @@ int main(int argc, char **argv)
     if (argc < 6) {
         fprintf(stderr,
                 "usage: %s FAMILY.fam CONFIG.json DTYPE BATCH SEQ [train] [eager] [cache] "
-                "[HEIGHTxWIDTH]\n",
+                "[HEIGHTxWIDTH] [images=N]\n",
                 argv[0]);
         return 2;
     }

@@ -1,4 +1,5 @@
 """Every answer is the program's, to the byte."""
+import contextlib
 import json
 import os
 import pathlib
@@ -20,6 +21,15 @@ OOM = ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.
        "reserved by PyTorch but unallocated.")
 
 # What is asked, in Python and of the program.
+@contextlib.contextmanager
+def incomplete_model():
+    """A config.json of which only the text model is built."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "config.json")
+        path.write_text('{"model_type": "llava", "text_config": {"model_type": "llama"}, "vision_config": {}}')
+        yield path
+
+
 ASKED = [
     (lambda: plimsoll.estimate("resnet50", batch=32, optimizer="adamw", gpu="t4"),
      "estimate resnet50 --batch 32 --optimizer adamw --gpu t4"),
@@ -117,11 +127,12 @@ class Answers(unittest.TestCase):
 
     def test_incomplete(self):
         """Of a model that also sees only the text model is built: never a yes."""
-        answer = plimsoll.estimate("gemma-3-4b", mode="infer", dtype="bf16", seq=64, gpu="h100")
+        with incomplete_model() as path:
+            answer = plimsoll.estimate(path, mode="infer", dtype="bf16", seq=64, gpu="h100")
+            row = plimsoll.fit(path, mode="infer", dtype="bf16", seq=64, gpu="h100").cards[0]
         self.assertEqual((answer.fits, answer.fit.fits), (None, "incomplete"))
         self.assertIn("only the text model", answer.model.left_out)
         self.assertIn("incomplete: " + answer.model.left_out, answer.model.note)
-        row = plimsoll.fit("gemma-3-4b", mode="infer", dtype="bf16", seq=64, gpu="h100").cards[0]
         self.assertEqual((row.verdict, row.at_most, row.headroom), ("incomplete", True, None))
         served = plimsoll.serve("gemma-3-4b", gpu="h100", context=1024)
         self.assertEqual((served.fits, served.longest_context.sure), ("incomplete", 0))
@@ -303,7 +314,8 @@ class Records(unittest.TestCase):
         rows.walk(plimsoll.diff("mlp", "mlp", batch=8).to_dict())
         rows.walk(plimsoll.compare("resnet18", torch="2.99").to_dict())
         rows.walk(plimsoll.estimate("gpt2", seq=64, dp=2, strategy="fsdp2", rank="all", gpu="t4").to_dict())
-        rows.walk(plimsoll.estimate("gemma-3-4b", seq=8, mode="infer").to_dict())
+        with incomplete_model() as path:
+            rows.walk(plimsoll.estimate(path, seq=8, mode="infer").to_dict())
         rows.walk(plimsoll.estimate("gpt2", seq=64, quant="nf4", lora="r=8").to_dict())
         rows.walk(plimsoll.replay(plimsoll.tape("mlp", batch=8), vram="1MiB", torch="2.99").to_dict())
         for path in SNAPSHOTS / "oom-2.13.pickle", TRACES / "cuda.json", TRACES / "cpu.json":

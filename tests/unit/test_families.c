@@ -93,6 +93,55 @@ static const char seeing[] = "family eye\n"
                              " 1 linear(%0|input, weight=.weight)\n"
                              " return 0=%1\n";
 
+/* Text, with images or without; a configuration of two, one with rotary embeddings for each type of layers. */
+static const char reading[] =
+    "family both\n"
+    "class BothForConditionalGeneration\n"
+    "task pictures\n"
+    "input input_ids [B, S] int64\n"
+    "input pixel_values [B * $images, 3, $height, $width] $dtype\n"
+    "input token_type_ids [B, S if $images > 0 else 0] int64\n"
+    "image vision_config.image_size, vision_config.image_size\n"
+    "attention sdpa\n"
+    "alias text_config.width text_config.hidden_size\n"
+    "key text_config.hidden_size: int = 8\n"
+    "key text_config.model_type: 'words' = 'words'\n"
+    "key text_config.rope_parameters.full_attention.rope_type: 'default' | 'linear' = "
+    "'default'\n"
+    "key vision_config.image_size: int = 4\n"
+    "ignored text_config.rope_parameters.full_attention.factor\n"
+    "read window\n"
+    "at =\n"
+    " type Both\n"
+    " child embed\n"
+    " child see\n"
+    "at =embed\n"
+    " type Embedding\n"
+    " param weight [5, text_config.hidden_size] $dtype\n"
+    "at =see\n"
+    " type Linear\n"
+    " param weight [text_config.hidden_size, 3 * vision_config.image_size * "
+    "vision_config.image_size] $dtype\n"
+    "at /\n"
+    " type Both\n"
+    " 0 call embed(input=%input_ids)\n"
+    " if ?pixel_values\n"
+    "  1 flatten.using_ints(%pixel_values, start_dim=1)\n"
+    "  2 call see(input=%1)\n"
+    "  3 unsqueeze(%token_type_ids, dim=-1)\n"
+    "  4 masked_scatter(%0, mask=%3, source=%2)\n"
+    " if text_config.rope_parameters.full_attention.rope_type == 'linear'\n"
+    "  5 relu(%4|0)\n"
+    " return 0=%5|4|0\n"
+    "at /embed\n"
+    " type Embedding\n"
+    " 0 embedding(weight=.weight, indices=%input)\n"
+    " return 0=%0\n"
+    "at /see\n"
+    " type Linear\n"
+    " 0 linear(input=%input, weight=.weight)\n"
+    " return 0=%0\n";
+
 /* Every third layer keeps all tokens, the others those of a window but one. */
 static const char keeping[] =
     "family keeper\n"
@@ -296,6 +345,47 @@ static void test_images(void **state)
     }
 }
 
+static void test_parts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config;
+        int64_t images;
+        uint64_t parameters;
+        uint32_t nodes; /* 0: refused, as */
+        const char *why;
+    } rows[] = {
+        {"{}", 0, 8 * (5 + 48), 1, NULL},
+        {"{}", 1, 8 * (5 + 48), 5, NULL},
+        {"{}", 3, 8 * (5 + 48), 5, NULL},
+        {"{\"text_config\": {\"width\": 4, \"model_type\": \"words\", \"use_cache\": true}}",
+         1, 4 * (5 + 48), 5, NULL},
+        {"{\"vision_config\": {\"image_size\": 2}}", 1, 8 * (5 + 12), 5, NULL},
+        {"{\"text_config\": {\"rope_scaling\": {\"type\": \"linear\", \"factor\": 8.0}, "
+         "\"rope_theta\": 1e6}}",
+         1, 8 * (5 + 48), 6, NULL},
+        {"{\"text_config\": {\"rope_scaling\": {\"rope_type\": \"yarn\"}}}", 0, 0, 0,
+         "'text_config.rope_parameters.full_attention.rope_type' has a value"},
+        {"{\"text_config\": {\"window\": 3}}", 0, 0, 0,
+         "key 'text_config.window' is not known"},
+        {"{\"text_config\": {\"model_type\": \"others\"}}", 0, 0, 0,
+         "'text_config.model_type' has a value"},
+        {"{\"text_config\": {\"note\": 1}}", 1, 8 * (5 + 48), 5, NULL},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        built b;
+        const plim_family_call call = {.batch = 2, .seq = 5, .images = rows[i].images};
+        build(&b, reading, rows[i].config, &call);
+        CHECK(rows[i].config, (b.st == PLIM_OK) == !rows[i].why);
+        if (rows[i].why)
+            CHECK(b.err.msg, strstr(b.err.msg, rows[i].why));
+        else
+            CHECK(rows[i].config, b.parameters == rows[i].parameters);
+        if (!rows[i].why)
+            CHECK(rows[i].config, b.nodes == rows[i].nodes);
+    }
+}
+
 static void test_keeps(void **state)
 {
     (void)state;
@@ -427,10 +517,11 @@ static void test_library(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_builds),         cmocka_unit_test(test_refuses),
-        cmocka_unit_test(test_images),         cmocka_unit_test(test_keeps),
-        cmocka_unit_test(test_tests_of_items), cmocka_unit_test(test_positions),
-        cmocka_unit_test(test_broken_texts),   cmocka_unit_test(test_library),
+        cmocka_unit_test(test_builds),    cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_images),    cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_keeps),     cmocka_unit_test(test_tests_of_items),
+        cmocka_unit_test(test_positions), cmocka_unit_test(test_broken_texts),
+        cmocka_unit_test(test_library),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -481,7 +481,7 @@ static void test_all(void **state)
 /* What the list says of a model, against the graph. */
 static void check_facts(const plim_graph *g, const plim_zoo_model *m)
 {
-    bool text = false;
+    bool text = g->sizes.takes_images;
     int64_t context = (int64_t)plim_zoo_context(m);
     for (uint32_t i = 0; i < g->n_scopes; i++) {
         const char *type = plim_arena_str(&arena, g->scopes[i].type).p;

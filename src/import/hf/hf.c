@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "families/family.h"
 #include "import/hf/hf_encoder.h"
+#include "import/hf/hf_images.h"
 #include "import/hf/hf_quant.h"
 
 /* ---- what every file says ------------------------------------------------------- */
@@ -341,16 +342,11 @@ static plim_status build_family(plim_graph *g, plim_bytes b, const head *hd,
     h.n.infer = bind->infer;
     check_head(&h, hd);
     check_family(&h, hd);
-    bool sees = plim_family_sees(m);
-    const struct plim_input_shape *pixels =
-        sees ? plim_hf_bound_shape(&h, "pixel_values", true) : NULL;
-    if (sees)
-        plim_hf_batch(&h, "pixel_values");
-    else
+    bool reads = plim_family_reads(m);
+    if (reads)
         plim_hf_tokens(&h, "input_ids", positions, hard);
-    if (pixels && pixels->rank != 4)
-        plim_nn_fail(&h.n, PLIM_EUSAGE, "'pixel_values' has 4 sizes, not %d",
-                     (int)pixels->rank);
+    else
+        plim_hf_batch(&h, "pixel_values");
     plim_family_call call = {.batch = h.batch,
                              .seq = h.seq,
                              .train = !bind->infer,
@@ -360,23 +356,29 @@ static plim_status build_family(plim_graph *g, plim_bytes b, const head *hd,
                                  (bind->caching == PLIM_CACHING_ON ||
                                   (bind->caching == PLIM_CACHING_CONFIG && hd->use_cache)),
                              .eager = bind->attention == PLIM_ATTENTION_EAGER};
-    for (int i = 0; pixels && i < 2; i++)
-        call.image[i] = pixels->dim[2 + i];
+    if (plim_family_sees(m))
+        plim_hf_images(&h, reads, &call);
     g->labels_are_inputs = bind->labels_are_inputs;
     g->about.attention = call.eager ? PLIM_STR("eager") : plim_family_attention(m);
     if (bind->attention == PLIM_ATTENTION_SDPA && !plim_str_is(g->about.attention, "sdpa"))
         plim_nn_fail(&h.n, PLIM_EUNSUPPORTED, "the class has no attention 'sdpa'");
     if (!h.n.st)
         plim_family_build(&h.n, m, &call);
+    if (plim_hf_crowded(&h, &call)) {
+        bind->images.crowded = true;
+        return build_family(g, b, hd, f, bind, keeps, err);
+    }
     if (!h.n.st && keeps)
         h.n.st = plim_family_keeps(m, g, err);
     g->kv.returned = call.cache && g->kv.elements;
     check_inputs(&h);
     plim_str unread = plim_family_unread(m);
-    g->about.note = PLIM_STR("");
+    g->about.note = plim_hf_images_note(&h, m, &call);
     if (unread.n)
-        g->about.note = plim_arena_printf(g->arena, "the class reads no key " PLIM_STR_FMT,
-                                          (int)PLIM_MIN(unread.n, (size_t)300), unread.p);
+        g->about.note =
+            plim_arena_printf(g->arena, PLIM_STR_FMT "%sthe class reads no key " PLIM_STR_FMT,
+                              PLIM_STR_ARG(g->about.note), g->about.note.n ? "; " : "",
+                              (int)PLIM_MIN(unread.n, (size_t)300), unread.p);
     g->sizes.batch = h.batch;
     g->sizes.seq = h.seq;
     g->sizes.seq_max = h.seq_max;

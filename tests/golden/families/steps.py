@@ -31,6 +31,12 @@ CLASSES = {  # model type, class, sizes
     "esm": ("esm", "EsmForMaskedLM", {**BERT, "mask_token_id": 3, "pad_token_id": 1}),
     "eurobert": ("eurobert", "EuroBertForMaskedLM", WIDE),
     "exaone4": ("exaone4", "Exaone4ForCausalLM", {**HEADS, "num_hidden_layers": 4}),
+    "gemma3": ("gemma3", "Gemma3ForConditionalGeneration",
+               {"image_token_index": 7, "text_config": {**HEADS, "num_hidden_layers": 4, "sliding_window": 64, "query_pre_attn_scalar": 64,
+                                                        "layer_types": ["sliding_attention"] * 3 + ["full_attention"]},
+                "vision_config": {"model_type": "siglip_vision_model", "hidden_size": 128, "intermediate_size": 320,
+                                  "num_attention_heads": 4, "num_hidden_layers": 3, "image_size": 224, "patch_size": 14,
+                                  "vision_use_head": False}}),
     "glm": ("glm", "GlmForCausalLM", HEADS),
     "glm4": ("glm4", "Glm4ForCausalLM", HEADS),
     "granite": ("granite", "GraniteForCausalLM", WIDE),
@@ -55,11 +61,12 @@ CLASSES = {  # model type, class, sizes
 MODELS = {f"{name}_{dtype}": (kind, cls, {**sizes, "dtype": full}) for name, (kind, cls, sizes) in CLASSES.items()
           for dtype, full in (("bf16", "bfloat16"), ("fp32", "float32"))}
 PLAIN = {"mpnet"}  # have no checkpoints
+SIZES = {"gemma3": (2, 256)}  # batch and tokens, if an image takes many: all, since a mask without values is true everywhere
 SETTINGS = [("bf16", "default", 0), ("fp32", "default", 0), ("bf16", "default", 1), ("bf16", "eager", 0)]
 
 
 def cases():
-    return [(f"{name}_{dtype}", *rest, 8, 200) for name in CLASSES for dtype, *rest in SETTINGS
+    return [(f"{name}_{dtype}", *rest, *SIZES.get(name, (8, 200))) for name in CLASSES for dtype, *rest in SETTINGS
             if not (rest[1] and name in PLAIN)]
 
 

@@ -5,6 +5,9 @@ import torch
 import transformers
 
 
+FIRST = 8  # tokens below it are of images
+
+
 def main(path, attention, checkpoints, batch, tokens):
     config = transformers.AutoConfig.from_pretrained(path)
     model = getattr(transformers, config.architectures[0])._from_config(
@@ -16,8 +19,14 @@ def main(path, attention, checkpoints, batch, tokens):
         model.gradient_checkpointing_enable()
     optimizer = torch.optim.AdamW(model.parameters())
     for _ in range(2):
-        ids = torch.randint(0, config.get_text_config().vocab_size, (int(batch), int(tokens)), device="cuda")
-        loss = model(input_ids=ids, labels=ids).loss
+        ids = torch.randint(FIRST, config.get_text_config().vocab_size, (int(batch), int(tokens)), device="cuda")
+        images = {}
+        if hasattr(config, "vision_config"):  # one in each sequence
+            ids[:, :config.mm_tokens_per_image] = config.image_token_id
+            size = config.vision_config.image_size
+            images = {"pixel_values": torch.rand(int(batch), 3, size, size, device="cuda", dtype=config.dtype),
+                      "token_type_ids": torch.where(ids == config.image_token_id, 1, 0)}
+        loss = model(input_ids=ids, labels=ids, **images).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
