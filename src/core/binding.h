@@ -46,6 +46,7 @@ typedef struct plim_binding {
         bool given;
         bool none;             /* text alone, whatever the model takes */
         bool crowded;          /* the same: a sequence is too short for one */
+        bool apart;            /* only the text model is asked for: the rest is another file */
         int64_t count;         /* of each sequence */
         int64_t width, height; /* 0: as the configuration says */
     } images;

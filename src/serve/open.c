@@ -241,6 +241,7 @@ plim_status plim_question_open(plim_serve_question *out, plim_job *job, plim_are
     job->bind.images.none = true;
     const char *usual = plim_engine_usual(is_file(out))->name;
     PLIM_TRY(find_engine(out, plim_str_of(set->engine ? set->engine : usual), err));
+    job->bind.images.apart = out->engine->flags & PLIM_ENGINE_FILES;
     PLIM_TRY(check_draft(out, err));
     PLIM_TRY(choose_weights(out, err));
     PLIM_TRY(read_model(out, err));

@@ -300,10 +300,9 @@ static plim_status note_kernel(plim_graph *g, const head *hd, plim_attention ask
 
 /* ---- a model type that is data ----------------------------------------------------------- */
 
-/* What models of families are not built with. */
-static void check_family(plim_hf *h, const head *hd)
+/* What models of families are not built with; NULL: nothing of it is asked. */
+static const char *unknown_to_families(const plim_binding *b, const head *hd)
 {
-    const plim_binding *b = h->bind;
     const struct {
         bool asked;
         const char *what;
@@ -316,8 +315,15 @@ static void check_family(plim_hf *h, const head *hd)
         {b->padded || b->packed || b->positions_are_inputs, "a mask or positions as inputs"}};
     for (size_t i = 0; i < PLIM_COUNT(unknown); i++)
         if (unknown[i].asked)
-            plim_nn_fail(&h->n, PLIM_EUNSUPPORTED, "%s: not known for model_type '%s'",
-                         unknown[i].what, h->family->model_type);
+            return unknown[i].what;
+    return NULL;
+}
+
+/* Whether the text model in it is built alone: with what a family does not know, C may know it. */
+static bool wants_text(const head *hd, const plim_binding *b)
+{
+    const plim_hf_group *group;
+    return plim_hf_find(hd->inner, &group) && (b->images.apart || unknown_to_families(b, hd));
 }
 
 /* keeps: what its layers keep of their tokens is asked, too. */
@@ -341,7 +347,10 @@ static plim_status build_family(plim_graph *g, plim_bytes b, const head *hd,
     plim_nn_init(&h.n, g, err);
     h.n.infer = bind->infer;
     check_head(&h, hd);
-    check_family(&h, hd);
+    const char *unknown = unknown_to_families(bind, hd);
+    if (unknown)
+        plim_nn_fail(&h.n, PLIM_EUNSUPPORTED, "%s: not known for model_type '%s'", unknown,
+                     f->model_type);
     bool reads = plim_family_reads(m);
     if (reads)
         plim_hf_tokens(&h, "input_ids", positions, hard);
@@ -399,6 +408,8 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     sizes.attention = attention_of(hd, asked);
     const plim_hf_family *known = family_of(hd, &group);
     const plim_family *family = data_of(hd, known);
+    if (family && wants_text(hd, &sizes))
+        return build_text(g, hd, bind, err);
     if (family) {
         PLIM_TRY(build_family(g, b, hd, family, &sizes, !bind || bind->infer, err));
         return note_kernel(g, hd, asked, err);
