@@ -90,7 +90,7 @@ class Study:
         self.kind, self.task, self.layers = kind, task, layers
         self.cls = class_of(task, kind)
         self.config_class = CONFIG_MAPPING[kind]
-        self.parts = parts(self.config_class, self.cls)
+        self.parts = parts(self.config_class)
         self.older = {f"{name}.{key}": value for name, part in self.parts.items()
                       for key, value in older(inspect.getsource(part), source(modeling(part))).items()} or \
             older(source(self.config_class.__module__), source(self.cls.__module__))
@@ -604,7 +604,7 @@ def source(module: str) -> str:
         return f.read()
 
 
-def parts(config_class: Any, cls: Any) -> Dict[str, Any]:
+def parts(config_class: Any) -> Dict[str, Any]:
     """The classes of the configurations in it, by their keys."""
     config = config_class()
     return {name: type(getattr(config, name)) for name in config_class.sub_configs or {}
