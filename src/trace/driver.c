@@ -104,10 +104,12 @@ static bool read_chunk(plim_driver_log *log, plim_driver_run r, bool *damaged)
             p += text_slots(&e, room) * SLOT;
             continue;
         }
-        bool none = r.at == r.end;
-        if (!none && e.time < last && !add_run(log, r))
-            return false;
-        if (none || e.time < last) {
+        if (r.at < r.end && e.time < last) { /* another run */
+            if (!add_run(log, r))
+                return false;
+            r.end = r.at;
+        }
+        if (r.at == r.end) {
             r.at = p;
             r.time = e.time;
         }

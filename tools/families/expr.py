@@ -97,7 +97,7 @@ def fractions(rows: Rows, candidates: Set[str], names: Dict[str, np.ndarray]) ->
         column = [row.get(f) for row in rows]
         if all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in column) and \
                 any(isinstance(x, float) for x in column):
-            sizes = [(name, v) for name, v in names.items()]
+            sizes = list(names.items())
             if len(sizes) <= FEW_NAMES:  # of a head, where no key says it
                 sizes += [(f"{a} // {b}", v // w) for a, v in sizes for b, w in sizes if a != b and (w > 0).all()]
             for name, v in sizes:

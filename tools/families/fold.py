@@ -209,9 +209,8 @@ class _Run:
         return what[at] + (f"#{nth}" if nth else "") + (f".{k}" if k != "0" else "") + \
             ("*" if r[0] == "all" else f"[{r[2]}]" if r[0] == "turn" else "")
 
-    def index(self, path: str, within: Optional[str] = None) -> str:
-        """Numbers of variable lists become holes.  within: where the path begins; None: here."""
-        within = self.path if within is None else within
+    def index(self, path: str, within: str) -> str:
+        """Numbers of variable lists become holes.  within: the module where the path begins."""
         parts = path.split(".")
         out = []
         for i, part in enumerate(parts):

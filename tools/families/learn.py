@@ -237,29 +237,30 @@ class Family:
             return self.real(name, kind, seen, values)
         if len(set(values)) == 1:
             return self.constant(seen, values[0]) if kind == "int" else str(values[0])
+        rows = [row_of(r, b) for r, b in seen]
         if kind == "bool":
-            rows = [row_of(r, b) for r, b in seen]
             return self.test(name, seen, Chooser(rows, set().union(*rows), self.compared(), self.sizes()), np.array(values), np.arange(len(seen)))
         cand = candidates([(r, b, v) for (r, b), v in zip(seen, values)], self.base)
         if kind == "number":  # of elements, not of them: any will do
-            rows = [row_of(r, b) for r, b in seen]
-            return next((e for e in self.frequent() if matches(e, rows, values)), fit(rows, values, cand) or str(values[0]))
-        text = self.size(name, [row_of(r, b) for r, b in seen], values, cand)
+            return self.found(rows, values) or fit(rows, values, cand) or str(values[0])
+        text = self.size(name, rows, values, cand)
         if text is None:
             self.problem(name, f"{sorted(set(values))[:8]} from {sorted(cand)[:12]}")
             return "?"
         self.known[text] = self.known.get(text, 0) + 1
         return text
 
+    def found(self, rows: List[Dict[str, Any]], values: List[int], more: Sequence[str] = ()) -> Optional[str]:
+        """Of the expressions that were found elsewhere, and these, the first that is right."""
+        return next((text for text in [*self.frequent(), *more] if matches(text, rows, values)), None)
+
     def size(self, name: str, rows: List[Dict[str, Any]], values: List[int], cand: Set[str]) -> Optional[str]:
         """An expression; cand: features that are in it most likely."""
-        for text in self.frequent():
-            if matches(text, rows, values):
-                return text
         sizes = cand | set(self.study.sizes) | ({"B", "S"} if name[:1] != "=" else set())
         every = set(self.base.row) | {f for f in rows[0] if f[0] in "ij" and f[1:].isdigit()}
         left_open = {c for c in cand if {type(row.get(c)) for row in rows} == {int, type(None)}}
         ways: List[Callable[[], Optional[str]]] = [
+            lambda: self.found(rows, values),
             lambda: fit(rows, values, cand) if cand else None,
             lambda: cases(rows, values, left_open, sizes) if left_open else None,
             lambda: fit(rows, values, cand, self.sizes()),
@@ -273,9 +274,7 @@ class Family:
         """A size that was the same in all runs: one of code, if no expression of keys that is found elsewhere was as large."""
         if abs(value) > NATURAL:
             rows = [row_of(r, b) for r, b in seen]
-            for text in [*self.frequent(), *sorted(self.compared())]:
-                if matches(text, rows, [value] * len(rows)):
-                    return text
+            return self.found(rows, [value] * len(rows), sorted(self.compared())) or str(value)
         elif value > 1:  # of code; but what runs only with a size that was moved may be that size
             for key in sorted(self.compared()):
                 if self.base.row.get(key) != value and all(row_of(r, b).get(key) == value for r, b in seen):
