@@ -720,6 +720,10 @@ static void jw_quoted(plim_buf *out, plim_str s)
     size_t from = 0, i = 0;
     plim_buf_puts(out, "\"");
     for (size_t len; i < s.n; i += len) {
+        unsigned char byte = (unsigned char)s.p[i];
+        len = 1;
+        if (byte >= ' ' && byte < 0x7f && byte != '"' && byte != '\\') /* nearly all */
+            continue;
         uint32_t c = plim_utf8_decode((plim_str){s.p + i, s.n - i}, &len);
         if (plim_utf8_shows(c) && c != '"' && c != '\\')
             continue;
@@ -755,16 +759,25 @@ void plim_jw_cstr(plim_jw *w, const char *z)
         plim_jw_null(w);
 }
 
-void plim_jw_u64(plim_jw *w, uint64_t v)
+/* Reports of a million rows are mostly numbers; printf takes a third of their time. */
+static void jw_number(plim_jw *w, bool negative, uint64_t v)
 {
+    char digits[21]; /* "-9223372036854775808", "18446744073709551615" */
+    size_t at = sizeof digits;
+    do
+        digits[--at] = (char)('0' + v % 10);
+    while (v /= 10);
+    if (negative)
+        digits[--at] = '-';
     jw_value(w);
-    plim_buf_printf(w->out, "%" PRIu64, v);
+    plim_buf_add(w->out, (plim_str){digits + at, sizeof digits - at});
 }
+
+void plim_jw_u64(plim_jw *w, uint64_t v) { jw_number(w, false, v); }
 
 void plim_jw_i64(plim_jw *w, int64_t v)
 {
-    jw_value(w);
-    plim_buf_printf(w->out, "%" PRId64, v);
+    jw_number(w, v < 0, v < 0 ? -(uint64_t)v : (uint64_t)v);
 }
 
 void plim_jw_bool(plim_jw *w, bool v)
