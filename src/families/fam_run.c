@@ -403,6 +403,26 @@ static void keep_results(runner *r, frame *f, const fam_stmt *s, const uint32_t 
     f->items[s->at] = (item){.out = out, .n = n};
 }
 
+/* An op whose results are a list. */
+static void run_spread(runner *r, frame *f, const fam_stmt *s, const plim_named_arg *args,
+                       uint32_t n)
+{
+    int64_t length = plim_fam_int(r->x, s->expr);
+    if (length < 1 || length > FAM_MOST) {
+        if (!is_stopped(r))
+            plim_nn_fail(r->n, PLIM_EUNSUPPORTED, "'%s' with %" PRId64 " results", s->text, length);
+        return;
+    }
+    uint32_t *out = PLIM_NEW_N(r->a, uint32_t, (uint64_t)length);
+    if (!out) {
+        runner_oom(r);
+        return;
+    }
+    plim_nn_node(r->n, s->text, args, n, out, (uint32_t)length);
+    if (!r->n->st)
+        f->items[s->at].kept = (result){out, (uint32_t)length};
+}
+
 static void run_op(runner *r, frame *f, const fam_stmt *s)
 {
     enum { MOST = 32 };
@@ -422,6 +442,10 @@ static void run_op(runner *r, frame *f, const fam_stmt *s)
     }
     if (is_stopped(r))
         return;
+    if (!s->outs) {
+        run_spread(r, f, s, args, n);
+        return;
+    }
     plim_nn_node(r->n, s->text, args, n, out, s->outs);
     if (!r->n->st)
         keep_results(r, f, s, out, s->outs);

@@ -290,12 +290,21 @@ static fam_arg read_arg(reader *r, int depth)
 
 static const fam_stmt *read_statements(reader *r, uint32_t indent, uint32_t *items);
 
-static uint32_t read_results(reader *r)
+/* "-> 3", or a list: "-> [B * $images]" */
+static void read_results(reader *r, fam_stmt *s)
 {
+    s->outs = 1;
     if (!plim_fam_take(&r->line, "->"))
-        return 1;
+        return;
     plim_fam_space(&r->line);
-    return read_small(r);
+    if (!plim_fam_take(&r->line, "[")) {
+        s->outs = read_small(r);
+        return;
+    }
+    s->outs = 0;
+    s->expr = plim_fam_parse(r->x, &r->line);
+    if (s->what != FAM_OP || !plim_fam_take(&r->line, "]"))
+        fail_expected(r, "']'");
 }
 
 /* "layers.{i0}#1": the module's path, and how its place is told from that of another call. */
@@ -332,7 +341,7 @@ static void read_item(reader *r, fam_stmt *s, uint32_t *items)
     if (!plim_fam_take(&r->line, "("))
         fail_expected(r, "'('");
     s->args = read_args(r, ")", true, &s->n, 0);
-    s->outs = read_results(r);
+    read_results(r, s);
 }
 
 /* "weight [hidden_size] $dtype" */

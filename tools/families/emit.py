@@ -71,7 +71,8 @@ class Emit:
         for at, (name, pieces) in enumerate(item.args):
             args[name or str(at)] = "".join(self.pieces(s, name, pieces, left, numbers, at if not name else 0))
         if item.head.startswith("op "):
-            return start + self.op(item.head[3:], args) + item.tail
+            spread = f" -> [{args.pop('->')}]" if "->" in args else ""
+            return start + self.op(item.head[3:], args) + item.tail + spread
         return f"{start}{item.head}{' ' if first and not item.head.startswith('type') else ''}{first}" + \
             (" " + ", ".join(args.values()) if args else "")
 

@@ -12,7 +12,7 @@ layer's number is a star.  What a body refers to is named relative to it:
     leaf PATH   a parameter or buffer, relative to it; `top PATH`: of another module
     c K         in a loop: variable K, as the last turn left it
     in LABEL    in a loop: what the loop was given of the body around it; a label does not change with numbers
-    all I K, at I K HOLE    result K of all turns of the loop I, or of one turn
+    all I K, at I K HOLE    result K of all turns of the loop I, or of one turn; of an op with a list of results, all
 
 lists: the paths, with stars, of lists of modules whose length differs between runs; only these become loops.
 """
@@ -20,6 +20,7 @@ lists: the paths, with stars, of lists of modules whose length differs between r
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Set, Tuple
 
@@ -31,6 +32,9 @@ FAR = 2 ** 63 - 1
 DIMS = {"dim", "dims", "dim0", "dim1", "start_dim", "end_dim"}  # numbers of dimensions: no sizes
 NUMBERS = {"other", "value", "exponent"}  # what elements are added to or compared with: no sizes
 RATES = {"p", "dropout_p"}  # of dropout: whether it is 0 matters
+LAYERS = re.compile(r"^(hidden_states)\.\d+$")  # a result by the number of its layer
+SPREADS = {"aten.unbind.int", "aten.split_with_sizes.default", "aten.split.Tensor", "aten.chunk.default"}
+SPREAD = -1  # as a number of results
 DROPPED = {"scale", "device", "pin_memory", "layout", "non_blocking", "generator"}
 
 
@@ -54,6 +58,10 @@ class Fold:
         self.bodies: List[Body] = []
         self.defined: Dict[int, Set[int]] = {}
         self.used: Dict[int, List[Value]] = {}
+        self.uses: Counter[int] = Counter()
+        """How often a value is used, by its number, as an argument or in a list of them."""
+        self.listed: Set[Tuple[int, ...]] = set()
+        """Lists of values that are arguments."""
 
     # ---- which values a call makes, and which it uses --------------------------------------------------
 
@@ -62,11 +70,15 @@ class Fold:
         used: List[Value] = []
         if isinstance(item, Op):
             used = list(_values(item.args))
+            self.uses.update(v.id for v in used)
+            self.listed |= {tuple(v.id for v in x) for x in item.args.values()
+                            if isinstance(x, (list, tuple)) and x and all(isinstance(v, Value) for v in x)}
             made = {v.id for v in _made_in_order(item)}
         elif isinstance(item, Held):
             pass
         else:
             used = [v for name, v in item.ins.items() if passed(name)]
+            self.uses.update(v.id for v in used)
             for inner in item.items:
                 m, u = self.survey(inner)
                 used += [v for v in u if v.id not in made]
@@ -101,7 +113,7 @@ class Fold:
         outs = [v for _, v in call.outs] + extra
         run = _Run(self, body, call.path, names, place, env)
         run.items(call.items, wanted | {v.id for v in outs})
-        name_of = {v.id: name for name, v in call.outs}
+        name_of = {v.id: LAYERS.sub(r"\1.*", name) for name, v in call.outs}
         groups: List[Tuple[str, List[Value]]] = []
         results = []
         left = list(outs)
@@ -120,6 +132,11 @@ class Fold:
         self.bodies.append(body)
         self.passed = ins, caps
         return body, groups
+
+    def is_spread(self, op: Op) -> bool:
+        """Whether its results are a list whose length is a size: they are used only together."""
+        outs = tuple(v.id for v in op.outs)
+        return op.target in SPREADS and outs in self.listed and all(self.uses[v] == 1 for v in outs)
 
     def known(self, value: Value) -> bool:
         return value.id in self.real
@@ -314,9 +331,12 @@ class _Run:
         at = len(self.signs)
         if isinstance(item, Op):
             args = tuple((k, self.named_arg(k, v)) for k, v in item.args.items() if k not in DROPPED)
-            self.signs.append(("op", item.target, args, len(item.outs)))
+            spread, n = self.fold.is_spread(item), len(item.outs)
+            if spread:
+                self.hole("int", n)
+            self.signs.append(("op", item.target, args, SPREAD if spread else n))
             for k, v in enumerate(item.outs):
-                self.names[v.id] = ("n", at, str(k))
+                self.names[v.id] = ("turn", (at, "0"), k, n) if spread else ("n", at, str(k))
         elif isinstance(item, Held):
             # by the first name that this body has for its memory
             known = next((i for i in item.value.storage.ids if i in self.names), None)

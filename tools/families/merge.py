@@ -14,7 +14,7 @@ import heapq
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
-from fold import DIMS
+from fold import DIMS, SPREAD
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,11 @@ class Reader:
         if kind == "held":
             out = Item("held", [("", tuple(self.ref(sign[1])))])
         elif kind == "op":
-            out = Item(f"op {sign[1]}", [(k, (v,) if k in DIMS else tuple(self.arg(v))) for k, v in sign[2]],
-                       _results(sign[3]))
+            args = [(k, (v,) if k in DIMS else tuple(self.arg(v))) for k, v in sign[2]]
+            if sign[3] == SPREAD:
+                out = Item(f"op {sign[1]}", [*args, ("->", (self.hole("int"),))])
+            else:
+                out = Item(f"op {sign[1]}", args, _results(sign[3]))
         elif kind in ("call", "other"):
             _, rel, suffix, ins, caps = sign
             first = tuple(self.braced(rel)) + ((suffix,) if suffix else ())

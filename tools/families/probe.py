@@ -401,7 +401,7 @@ class Study:
         if not self.pairs:
             return {}
         factor = rng.choice([2, 3, 4])
-        return {k: factor * flat[k] for k in rng.choice(self.pairs)}
+        return {k: factor * flat[k] for k in rng.choice(self.pairs) if k in flat}
 
     def move_ropes(self) -> None:
         """The types of rotary embeddings, each with its parameters."""

@@ -63,8 +63,8 @@ START: Dict[str, Dict[str, Any]] = {
 }
 
 # Keys that are left as they are by default: the loss that balances experts stacks what each layer of experts returned; of the
-# tokens of an image Gemma 3 takes the root.
-LEFT = {"output_router_logits", "mm_tokens_per_image"}
+# tokens of an image Gemma 3 takes the root; a layer counted from the end is -2 in all models of a class, or -1.
+LEFT = {"output_router_logits", "mm_tokens_per_image", "vision_feature_layer"}
 
 # Values of keys that their annotation does not tell.
 DISENTANGLED = [["p2c", "c2p"], ["c2p", "p2c"], ["c2p"], ["p2c"], []]

@@ -19,6 +19,7 @@ BERT = {k: v for k, v in WIDE.items() if k != "num_key_value_heads"}
 HEADS = {**WIDE, "head_dim": 64}
 CLASSES = {  # model type, class, sizes
     "apertus": ("apertus", "ApertusForCausalLM", WIDE),
+    "arcee": ("arcee", "ArceeForCausalLM", HEADS),
     "bitnet": ("bitnet", "BitNetForCausalLM", WIDE),
     "camembert": ("camembert", "CamembertForMaskedLM", BERT),
     "cohere": ("cohere", "CohereForCausalLM", WIDE),
@@ -55,6 +56,7 @@ CLASSES = {  # model type, class, sizes
     "olmoe": ("olmoe", "OlmoeForCausalLM", {**WIDE, "num_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 192}),
     "rembert": ("rembert", "RemBertForMaskedLM", {**BERT, "input_embedding_size": 128, "output_embedding_size": 320}),
     "seed_oss": ("seed_oss", "SeedOssForCausalLM", HEADS),
+    "smollm3": ("smollm3", "SmolLM3ForCausalLM", {**WIDE, "num_hidden_layers": 4}),
     "starcoder2": ("starcoder2", "Starcoder2ForCausalLM", WIDE),
     "xlm-roberta": ("xlm-roberta", "XLMRobertaForMaskedLM", BERT),
 }
