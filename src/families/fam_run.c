@@ -410,7 +410,8 @@ static void run_spread(runner *r, frame *f, const fam_stmt *s, const plim_named_
     int64_t length = plim_fam_int(r->x, s->expr);
     if (length < 1 || length > FAM_MOST) {
         if (!is_stopped(r))
-            plim_nn_fail(r->n, PLIM_EUNSUPPORTED, "'%s' with %" PRId64 " results", s->text, length);
+            plim_nn_fail(r->n, PLIM_EUNSUPPORTED, "'%s' with %" PRId64 " results", s->text,
+                         length);
         return;
     }
     uint32_t *out = PLIM_NEW_N(r->a, uint32_t, (uint64_t)length);

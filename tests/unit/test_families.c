@@ -128,11 +128,13 @@ static const char reading[] =
     " if ?pixel_values\n"
     "  1 flatten.using_ints(%pixel_values, start_dim=1)\n"
     "  2 call see(input=%1)\n"
-    "  3 unsqueeze(%token_type_ids, dim=-1)\n"
-    "  4 masked_scatter(%0, mask=%3, source=%2)\n"
+    "  3 unbind.int(%2) -> [B * $images]\n"
+    "  4 cat(tensors=[%3[*]])\n"
+    "  5 unsqueeze(%token_type_ids, dim=-1)\n"
+    "  6 masked_scatter(%0, mask=%5, source=%4)\n"
     " if text_config.rope_parameters.full_attention.rope_type == 'linear'\n"
-    "  5 relu(%4|0)\n"
-    " return 0=%5|4|0\n"
+    "  7 relu(%6|0)\n"
+    " return 0=%7|6|0\n"
     "at /embed\n"
     " type Embedding\n"
     " 0 embedding(weight=.weight, indices=%input)\n"
@@ -356,21 +358,21 @@ static void test_parts(void **state)
         const char *why;
     } rows[] = {
         {"{}", 0, 8 * (5 + 48), 1, NULL},
-        {"{}", 1, 8 * (5 + 48), 5, NULL},
-        {"{}", 3, 8 * (5 + 48), 5, NULL},
+        {"{}", 1, 8 * (5 + 48), 7, NULL},
+        {"{}", 3, 8 * (5 + 48), 7, NULL},
         {"{\"text_config\": {\"width\": 4, \"model_type\": \"words\", \"use_cache\": true}}",
-         1, 4 * (5 + 48), 5, NULL},
-        {"{\"vision_config\": {\"image_size\": 2}}", 1, 8 * (5 + 12), 5, NULL},
+         1, 4 * (5 + 48), 7, NULL},
+        {"{\"vision_config\": {\"image_size\": 2}}", 1, 8 * (5 + 12), 7, NULL},
         {"{\"text_config\": {\"rope_scaling\": {\"type\": \"linear\", \"factor\": 8.0}, "
          "\"rope_theta\": 1e6}}",
-         1, 8 * (5 + 48), 6, NULL},
+         1, 8 * (5 + 48), 8, NULL},
         {"{\"text_config\": {\"rope_scaling\": {\"rope_type\": \"yarn\"}}}", 0, 0, 0,
          "'text_config.rope_parameters.full_attention.rope_type' has a value"},
         {"{\"text_config\": {\"window\": 3}}", 0, 0, 0,
          "key 'text_config.window' is not known"},
         {"{\"text_config\": {\"model_type\": \"others\"}}", 0, 0, 0,
          "'text_config.model_type' has a value"},
-        {"{\"text_config\": {\"note\": 1}}", 1, 8 * (5 + 48), 5, NULL},
+        {"{\"text_config\": {\"note\": 1}}", 1, 8 * (5 + 48), 7, NULL},
     };
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
         built b;

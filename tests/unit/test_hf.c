@@ -476,6 +476,45 @@ static void test_accepted(void **state)
     }
 }
 
+/* What has parts that are not known is never whole; inside and alike say which text model was built. */
+static void test_texts(void **state)
+{
+    (void)state;
+    static const char sizes[] =
+        "\"vocab_size\":32,\"hidden_size\":8,\"intermediate_size\":16,\"num_hidden_layers\":1,"
+        "\"num_attention_heads\":2,\"num_key_value_heads\":2,\"head_dim\":4}";
+    static const struct {
+        const char *before, *after, *says;
+        int64_t more; /* parameters than a llama's */
+    } rows[] = {
+        {"{\"model_type\":\"sees\",\"text_config\":{\"model_type\":\"llama\",", "}",
+         "only the text model of this 'sees' is counted; its other", 0},
+        {"{\"model_type\":\"qwen3_vl\",\"text_config\":{\"model_type\":\"qwen3_vl_text\",",
+         "}", "only the text model of this 'qwen3_vl' is counted, as that of qwen3; its other",
+         2 * 4},
+        {"{\"model_type\":\"qwen2_5_vl\",\"vision_config\":{\"depth\":2},", "",
+         "only the text model of this 'qwen2_5_vl' is counted, as that of qwen2; its other",
+         3 * 8},
+        {"{\"model_type\":\"sees\",\"text_config\":{\"model_type\":\"arcee\",", "}",
+         "only the text model of this 'sees' is counted; its other", -128},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        plim_arena a = PLIM_ARENA_INIT;
+        plim_err err = PLIM_ERR_INIT;
+        plim_graph g;
+        plim_graph_counts c = {0};
+        plim_str text = plim_arena_printf(&a, "%s%s%s", rows[i].before, sizes, rows[i].after);
+        if (build_text(&a, &g, text, &err) || plim_graph_count(&g, &c, &err))
+            fail_msg("%s: %s", rows[i].before, err.msg);
+        plim_str says = plim_arena_printf(&a, PLIM_STR_FMT, PLIM_STR_ARG(g.about.left_out));
+        if (!strstr(says.p, rows[i].says))
+            fail_msg("%s: '" PLIM_STR_FMT "'", rows[i].before, PLIM_STR_ARG(g.about.left_out));
+        if (c.parameters != (uint64_t)(LLAMA_PARAMETERS + rows[i].more))
+            fail_msg("%s: %" PRIu64 " parameters", rows[i].before, c.parameters);
+        plim_arena_free(&a);
+    }
+}
+
 static const struct {
     const char *why, *text, *message;
 } refused[] = {
@@ -804,7 +843,8 @@ int main(void)
         cmocka_unit_test(test_accepted),   cmocka_unit_test(test_refused),
         cmocka_unit_test(test_sizes),      cmocka_unit_test(test_inference),
         cmocka_unit_test(test_kv_cache),   cmocka_unit_test(test_list),
-        cmocka_unit_test(test_weights),    cmocka_unit_test(test_survives),
-        cmocka_unit_test(test_no_memory),  cmocka_unit_test(test_registry)};
+        cmocka_unit_test(test_texts),      cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_survives),   cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_registry)};
     return cmocka_run_group_tests_name("hf", tests, NULL, NULL);
 }

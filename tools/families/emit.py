@@ -144,8 +144,12 @@ class Emit:
         ignored = (set(study.plain) | study.extra) - set(study.refused) - set(keys)
         head.append(f"ignored {' '.join(sorted(ignored))}")
         known = ignored | set(keys) | {k.split(".")[0] for k in study.plain} | set(study.config_class.attribute_map or {})
-        read = set().union(*(read_names(m, c) for m, c in [(study.cls.__module__, study.config_class),
-                                                           *((modeling(c), c) for c in study.parts.values())]))
+        sources = [(study.cls.__module__, study.config_class), *((modeling(c), c) for c in study.parts.values())]
+        read = set().union(*(read_names(m, c) for m, c in sources))
+        asked = set().union(*(asked_names(m, c) for m, c in sources))
+        inner = {k.rpartition(".")[2] for k in study.plain if "." in k}
+        whole = study.config({})
+        known |= {name for name in inner - asked if not hasattr(whole, name)}  # of a part: the whole has none, and runs
         head.append(f"read {' '.join(sorted(read - known))}")
         return "\n".join(head) + "\n" + "".join(f"at {', '.join(names)}\n{text}" for text, names in blocks.items())
 
@@ -177,8 +181,9 @@ class Emit:
         """A question mark: null is as if it were not there."""
         study = self.family.study
         optional = "?" if raw_default(*study.owner(key)) is None else ""
-        needed = key in NEEDED.get(study.kind, {})
-        return f"key {key}{optional}: {self.domain(key)}" + ("" if needed else f" = {self.family.defaults.get(key, '?')}")
+        default = self.family.defaults.get(key, "?")
+        needed = key in NEEDED.get(study.kind, {}) or default == "?"
+        return f"key {key}{optional}: {self.domain(key)}" + ("" if needed else f" = {default}")
 
     def domain(self, key: str) -> str:
         study = self.family.study
@@ -206,6 +211,14 @@ def positions_from_padding(cls: Any) -> bool:
 
 SHARED = ("masking_utils", "cache_utils", "modeling_rope_utils", "modeling_utils", "configuration_utils",
           "loss.loss_utils", "integrations.moe", "integrations.sdpa_attention")
+
+
+def asked_names(modeling_module: str, config_class: Any) -> Set[str]:
+    """What code takes from a configuration if it is there."""
+    out: Set[str] = set()
+    for module in [modeling_module, config_class.__module__, *(f"transformers.{m}" for m in SHARED)]:
+        out |= set(re.findall(r"attr\((?:self|config|self\.config), ['\"](\w+)|kwargs\.\w+\(['\"](\w+)", source(module)))
+    return {name for pair in out for name in pair if name}
 
 
 def read_names(modeling_module: str, config_class: Any) -> Set[str]:

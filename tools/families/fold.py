@@ -32,7 +32,7 @@ FAR = 2 ** 63 - 1
 DIMS = {"dim", "dims", "dim0", "dim1", "start_dim", "end_dim"}  # numbers of dimensions: no sizes
 NUMBERS = {"other", "value", "exponent"}  # what elements are added to or compared with: no sizes
 RATES = {"p", "dropout_p"}  # of dropout: whether it is 0 matters
-LAYERS = re.compile(r"^(hidden_states)\.\d+$")  # a result by the number of its layer
+LAYERS = re.compile(r"^((?:.*\.)?hidden_states)\.\d+$")  # a result by the number of its layer
 SPREADS = {"aten.unbind.int", "aten.split_with_sizes.default", "aten.split.Tensor", "aten.chunk.default"}
 SPREAD = -1  # as a number of results
 DROPPED = {"scale", "device", "pin_memory", "layout", "non_blocking", "generator"}
@@ -224,7 +224,7 @@ class _Run:
         what = [_word(sign) for sign in self.signs[:at + 1]]
         nth = sum(w == what[at] for w in what[:at])
         return what[at] + (f"#{nth}" if nth else "") + (f".{k}" if k != "0" else "") + \
-            ("*" if r[0] == "all" else f"[{r[2]}]" if r[0] == "turn" else "")
+            ("*" if r[0] == "all" else f".{r[2]}" if r[0] == "turn" else "")
 
     def index(self, path: str, within: str) -> str:
         """Numbers of variable lists become holes.  within: the module where the path begins."""

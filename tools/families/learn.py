@@ -262,6 +262,7 @@ class Family:
         ways: List[Callable[[], Optional[str]]] = [
             lambda: self.found(rows, values),
             lambda: fit(rows, values, cand) if cand else None,
+            lambda: cases(rows, values, left_open, cand) if left_open else None,
             lambda: cases(rows, values, left_open, sizes) if left_open else None,
             lambda: fit(rows, values, cand, self.sizes()),
             lambda: fit(rows, values, cand, self.study.literals),
@@ -455,7 +456,21 @@ class Family:
             if key in NEEDED.get(self.study.kind, {}):
                 continue
             obs = [(flat, flat.get(key)) for moved, flat in samples if key not in moved and key in flat]
+            if "." in key and self.is_told_by_part(key):
+                self.defaults[key] = "?"
+                continue
             self.defaults[key] = self.default(key, plain[key], [f for f, _ in obs], [v for _, v in obs])
+
+    def is_told_by_part(self, key: str) -> bool:
+        """Whether it is one thing where its part is in the file, and another where it is not."""
+        study, part = self.study, key.rpartition(".")[0]
+        other = next((k for k in study.plain if k != key and k.rpartition(".")[0] == part), "")
+        if not other or part not in study.parts:
+            return False
+        base, study.base = study.base, {}
+        flat = study.flat({other: study.plain[other]})
+        study.base = base
+        return bool(flat.get(key) != study.plain[key])
 
     def default(self, key: str, plain: Any, rows: List[Dict[str, Any]], values: List[Any]) -> str:
         if len({repr(v) for v in [plain, *values]}) == 1:
@@ -533,7 +548,7 @@ def cases(rows: Any, values: List[int], cand: Set[str], sizes: Set[str]) -> Opti
             if text is None:
                 break
             parts.append(text)
-        if len(parts) == 2 and sum(map(len, parts)) < 120:
+        if len(parts) == 2 and sum(map(len, parts)) < 200:
             return f"{parts[0]} if {test} else {parts[1]}"
     return None
 

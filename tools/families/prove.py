@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from typing import Any, Dict, Iterator, List, Tuple
 
 from lines import SAME, built, crc32
 from probe import Run, Study
 from trace import Call, Op, trace
+
+
+NEEDED = re.compile(r"^key ([\w.]+): [^=\n]*$", re.M)
 
 
 def shape(sizes: Any, dtype: Any) -> str:
@@ -29,10 +33,15 @@ def differs(program: str, text: str, study: Study, moved: Dict[str, Any], how: D
     config, model = study.model(moved, how)
     keys = json.loads(json.dumps({k: v for k, v in config.to_diff_dict().items() if k != "label2id"},
                                  default=str))
+    flat = study.flat(moved, config)
+    for key in NEEDED.findall(text):  # which transformers leaves out where it is what another file would mean by that
+        part, _, name = key.rpartition(".")
+        if part and key in flat:
+            keys.setdefault(part, {}).setdefault(name, flat[key])
     lines, why = built(program, text, keys, how)
     if why:
         return f"refused: {why}"
-    row = study.row(study.flat(moved, config), how)
+    row = study.row(flat, how)
     wanted = [f"param {n} {shape(p.shape, p.dtype)}" for n, p in model.named_parameters()]
     config.use_cache = how["$cache"]
     wanted += expected(trace(model, study.inputs(row, how)))

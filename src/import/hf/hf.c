@@ -152,14 +152,23 @@ static const plim_hf_family *family_of(const head *hd, const plim_hf_group **gro
                             : plim_hf_find_class(hd->architecture, group);
 }
 
+/* The type that the text model in a file is built as, which may be the file itself; "": it is not known. */
+static plim_str text_type(const head *hd)
+{
+    const plim_hf_group *group;
+    plim_str type = hd->inner.n ? hd->inner : hd->model_type, as = plim_hf_text_type(type);
+    if (!as.n && hd->inner.n)
+        as = type;
+    bool known = as.n && (plim_hf_find(as, &group) || plim_family_find(as, PLIM_STR("")));
+    return known ? as : PLIM_STR("");
+}
+
 /* The type that is built: the file's, or that of the text model in it; else "". */
 static plim_str built_type(const head *hd)
 {
     const plim_hf_group *group;
     const plim_hf_family *f = family_of(hd, &group);
-    if (!f)
-        f = plim_hf_find(hd->inner, &group);
-    return plim_str_of(f ? f->model_type : "");
+    return f ? plim_str_of(f->model_type) : text_type(hd);
 }
 
 static plim_status unknown_type(const head *hd, plim_err *err)
@@ -237,16 +246,18 @@ static const plim_family *data_of(const head *hd, const plim_hf_family *known)
 static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
                                const plim_binding *bind, plim_err *err);
 
-/* A multimodal model; only its text model is known. */
-static plim_status build_text(plim_graph *g, const head *outer, const plim_binding *bind,
-                              plim_err *err)
+/* A multimodal model; only its text model is known.  b: of the file. */
+static plim_status build_text(plim_graph *g, plim_bytes b, const head *outer,
+                              const plim_binding *bind, plim_err *err)
 {
-    plim_bytes b = {.p = (const uint8_t *)outer->text.p, .n = outer->text.n};
+    if (outer->inner.n)
+        b = (plim_bytes){.p = (const uint8_t *)outer->text.p, .n = outer->text.n};
     head hd;
     plim_status st = read_head(b, &hd, err);
     if (st)
         return st;
     hd.architecture = PLIM_STR("");
+    hd.model_type = text_type(outer);
     if (!hd.dtype.n)
         hd.dtype = outer->dtype;
     if (!hd.packing.n)
@@ -257,11 +268,13 @@ static plim_status build_text(plim_graph *g, const head *outer, const plim_bindi
     hd.unpacked = outer->unpacked;
     if ((st = build_model(g, b, &hd, bind, err)) != 0)
         return st;
+    plim_str as = plim_str_eq(hd.model_type, outer->inner) ? PLIM_STR("") : hd.model_type;
     plim_str says = plim_arena_printf(
         g->arena,
-        "only the text model of this '" PLIM_STR_FMT
-        "' is counted; its other parts, such as encoders of images or sound, are left out",
-        (int)PLIM_MIN(outer->model_type.n, (size_t)40), outer->model_type.p);
+        "only the text model of this '" PLIM_STR_FMT "' is counted%s" PLIM_STR_FMT
+        "; its other parts, such as encoders of images or sound, are left out",
+        (int)PLIM_MIN(outer->model_type.n, (size_t)40), outer->model_type.p,
+        as.n ? ", as that of " : "", PLIM_STR_ARG(as));
     return says.p && plim_graph_leave_out(g, says) ? PLIM_OK : plim_oom(err);
 }
 
@@ -409,7 +422,7 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     const plim_hf_family *known = family_of(hd, &group);
     const plim_family *family = data_of(hd, known);
     if (family && wants_text(hd, &sizes))
-        return build_text(g, hd, bind, err);
+        return build_text(g, b, hd, bind, err);
     if (family) {
         PLIM_TRY(build_family(g, b, hd, family, &sizes, !bind || bind->infer, err));
         return note_kernel(g, hd, asked, err);
@@ -424,8 +437,8 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
                  .family = known,
                  .bind = &sizes,
                  .architecture = hd->architecture};
-    if (!h.family && plim_hf_find(hd->inner, &group))
-        return build_text(g, hd, bind, err);
+    if (!h.family && text_type(hd).n)
+        return build_text(g, b, hd, bind, err);
     if (!h.family)
         return unknown_type(hd, err);
     h.caching = wants_cache(group, hd, sizes.caching);

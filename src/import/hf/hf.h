@@ -207,6 +207,9 @@ typedef struct plim_hf_group {
 const plim_hf_group *plim_hf_group_at(uint32_t i); /* NULL: past the end */
 /* NULL: not known. */
 const plim_hf_family *plim_hf_find(plim_str model_type, const plim_hf_group **group);
+
+/* The type that the text model of a type is built as: hf_texts.def; "": it has no row. */
+plim_str plim_hf_text_type(plim_str model_type);
 /* "LlamaForCausalLM" without a model_type: the family that builds that class, or NULL. */
 const plim_hf_family *plim_hf_find_class(plim_str class, const plim_hf_group **group);
 plim_str plim_hf_known_types(plim_arena *a); /* "llama, mistral, ..."; {NULL, 0}: no memory */

@@ -42,6 +42,21 @@ const plim_hf_family *plim_hf_find(plim_str model_type, const plim_hf_group **gr
     return NULL;
 }
 
+plim_str plim_hf_text_type(plim_str model_type)
+{
+    static const struct {
+        const char *type, *as;
+    } texts[] = {
+#define TEXT(type, as) {type, as},
+#include "import/hf/hf_texts.def"
+#undef TEXT
+    };
+    for (size_t i = 0; i < PLIM_COUNT(texts); i++)
+        if (plim_str_is(model_type, texts[i].type))
+            return plim_str_of(texts[i].as);
+    return PLIM_STR("");
+}
+
 /* "LlamaForCausalLM" without a model_type: the family that builds that class. */
 const plim_hf_family *plim_hf_find_class(plim_str class, const plim_hf_group **group)
 {

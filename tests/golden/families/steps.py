@@ -44,6 +44,10 @@ CLASSES = {  # model type, class, sizes
     "gte": ("gte", "GteForMaskedLM", BERT),
     "hunyuan_v1_dense": ("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", HEADS),
     "jina_embeddings_v3": ("jina_embeddings_v3", "JinaEmbeddingsV3ForMaskedLM", BERT),
+    "llava": ("llava", "LlavaForConditionalGeneration",
+              {"image_token_index": 7, "text_config": {"model_type": "llama", **HEADS},
+               "vision_config": {"model_type": "clip_vision_model", "hidden_size": 128, "intermediate_size": 320, "num_attention_heads": 4,
+                                 "num_hidden_layers": 3, "image_size": 224, "patch_size": 14}}),
     "megatron-bert": ("megatron-bert", "MegatronBertForMaskedLM", BERT),
     "minimax_m2": ("minimax_m2", "MiniMaxM2ForCausalLM", {**HEADS, "num_local_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 192}),
     "ministral3": ("ministral3", "Ministral3ForCausalLM", HEADS),
@@ -63,7 +67,7 @@ CLASSES = {  # model type, class, sizes
 MODELS = {f"{name}_{dtype}": (kind, cls, {**sizes, "dtype": full}) for name, (kind, cls, sizes) in CLASSES.items()
           for dtype, full in (("bf16", "bfloat16"), ("fp32", "float32"))}
 PLAIN = {"mpnet"}  # have no checkpoints
-SIZES = {"gemma3": (2, 256)}  # batch and tokens, if an image takes many: all, since a mask without values is true everywhere
+SIZES = {"gemma3": (2, 256), "llava": (2, 256)}  # batch and tokens, if an image takes many: all, since a mask without values is true everywhere
 SETTINGS = [("bf16", "default", 0), ("fp32", "default", 0), ("bf16", "default", 1), ("bf16", "eager", 0)]
 
 

@@ -1,4 +1,5 @@
 """A training loop as its users write it: steps_loop.py CONFIG ATTENTION CHECKPOINTS BATCH TOKENS, two steps of AdamW."""
+import inspect
 import sys
 
 import torch
@@ -22,10 +23,12 @@ def main(path, attention, checkpoints, batch, tokens):
         ids = torch.randint(FIRST, config.get_text_config().vocab_size, (int(batch), int(tokens)), device="cuda")
         images = {}
         if hasattr(config, "vision_config"):  # one in each sequence
-            ids[:, :config.mm_tokens_per_image] = config.image_token_id
             size = config.vision_config.image_size
-            images = {"pixel_values": torch.rand(int(batch), 3, size, size, device="cuda", dtype=config.dtype),
-                      "token_type_ids": torch.where(ids == config.image_token_id, 1, 0)}
+            takes = getattr(config, "mm_tokens_per_image", (size // config.vision_config.patch_size) ** 2)
+            ids[:, :takes] = config.image_token_id
+            images = {"pixel_values": torch.rand(int(batch), 3, size, size, device="cuda", dtype=config.dtype)}
+            if "token_type_ids" in inspect.signature(model.forward).parameters:
+                images["token_type_ids"] = torch.where(ids == config.image_token_id, 1, 0)
         loss = model(input_ids=ids, labels=ids, **images).loss
         loss.backward()
         optimizer.step()
