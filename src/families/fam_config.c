@@ -11,6 +11,11 @@ static const char generic[] =
     "quantization_config attn_implementation _attn_implementation is_encoder_decoder torchscript use_bfloat16 "
     "pruned_heads finetuning_task task_specific_params out_features out_indices stage_names";
 
+/* Factors of rotary embeddings, which change values only.
+ * src: transformers 5.24 modeling_rope_utils.py */
+static const char factors[] =
+    "attention_factor beta_fast beta_slow mscale mscale_all_dim truncate";
+
 typedef struct reading {
     fam_program *p;
     plim_json *j;
@@ -175,10 +180,21 @@ static void refuse_key(fam_program *p, plim_str key, const fam_key *k)
                       (int)PLIM_MIN(key.n, (size_t)60), key.p, PLIM_STR_ARG(p->family));
 }
 
+static bool is_factor(plim_str key)
+{
+    size_t dot = key.n;
+    while (dot && key.p[dot - 1] != '.')
+        dot--;
+    return dot && plim_str_has((plim_str){key.p, dot}, "rope_") &&
+           plim_item_has(factors, (plim_str){key.p + dot, key.n - dot});
+}
+
 /* A key that the family does not have: nothing, unless code of the class reads it. */
 static void meet_unknown(fam_program *p, plim_str key)
 {
     uint32_t at;
+    if (is_factor(key))
+        return;
     const size_t part = part_of(key);
     const char *dot = memchr(key.p + part, '.', key.n - part);
     plim_str first = {key.p + part, (dot ? (size_t)(dot - key.p) : key.n) - part};

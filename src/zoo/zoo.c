@@ -46,8 +46,8 @@ const char *plim_zoo_kind(const plim_zoo_model *m)
          "bert roberta distilbert electra xlm-roberta camembert mpnet modernbert esm"},
         {"seq2seq", "t5 bart"},
         {"audio", "whisper"},
-        {"vision", "vit swin"},
-        {"vision-text", "clip"},
+        {"vision", "vit swin dinov2"},
+        {"vision-text", "clip gemma3 llava"},
     };
     if (!m->model_type)
         return m->parse ? "" : "vision";

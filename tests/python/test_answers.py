@@ -26,7 +26,7 @@ def incomplete_model():
     """A config.json of which only the text model is built."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "config.json")
-        path.write_text('{"model_type": "llava", "text_config": {"model_type": "llama"}, "vision_config": {}}')
+        path.write_text('{"model_type": "llava_next", "text_config": {"model_type": "llama"}, "vision_config": {}}')
         yield path
 
 

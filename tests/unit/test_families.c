@@ -366,6 +366,8 @@ static void test_parts(void **state)
         {"{\"text_config\": {\"rope_scaling\": {\"type\": \"linear\", \"factor\": 8.0}, "
          "\"rope_theta\": 1e6}}",
          1, 8 * (5 + 48), 8, NULL},
+        {"{\"text_config\": {\"rope_scaling\": {\"type\": \"linear\", \"mscale\": 1.0}}}", 1,
+         8 * (5 + 48), 8, NULL},
         {"{\"text_config\": {\"rope_scaling\": {\"rope_type\": \"yarn\"}}}", 0, 0, 0,
          "'text_config.rope_parameters.full_attention.rope_type' has a value"},
         {"{\"text_config\": {\"window\": 3}}", 0, 0, 0,

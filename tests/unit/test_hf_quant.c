@@ -107,7 +107,7 @@ static void test_recorded(void **state)
     "\"quantization_config\":{\"quant_method\":\"awq\",\"modules_to_not_convert\":[\"" name   \
     "\"]}"
 #define FP8 "\"quantization_config\":{\"quant_method\":\"fp8\"}"
-#define INSIDE(text) "{\"model_type\":\"llava\",\"text_config\":" text "}"
+#define INSIDE(text) "{\"model_type\":\"llava_next\",\"text_config\":" text "}"
 
 /* Whether the value of that name exists, and its number of elements; 0: it does not. */
 static const struct {

@@ -282,11 +282,11 @@ static const name_case cases[] = {
                SHAPE "1" FIRST "'model.layers.1.mlp.experts.2.up_proj.weight'"}},
 
     /* the text model of a multimodal one */
-    {.config = "llama", .from = "{\n  \"arch", .to = "{\"model_type\":\"llava\",\"text_config\":{\"arch",
+    {.config = "llama", .from = "{\n  \"arch", .to = "{\"model_type\":\"llava_next\",\"text_config\":{\"arch",
      .edits = {"replace model. language_model.model.", "replace lm_head. language_model.lm_head.",
                "add vision_tower.weight 2"},
      .notes = {MORE "1" FIRST "'vision_tower.weight'"}},
-    {.config = "llama", .from = "{\n  \"arch", .to = "{\"model_type\":\"llava\",\"text_config\":{\"arch",
+    {.config = "llama", .from = "{\n  \"arch", .to = "{\"model_type\":\"llava_next\",\"text_config\":{\"arch",
      .edits = {"replace model. model.language_model."}},
 };
 /* clang-format on */

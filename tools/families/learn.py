@@ -490,6 +490,11 @@ class Family:
         if all(isinstance(v, list) for v in values) and any(values):
             at = [({**r, "i0": i}, x) for r, v in zip(rows, values) for i, x in enumerate(v)]
             length = fit(rows, [len(v) for v in values], cand)
+            if length and at and all(type(x) is int for _, x in at):
+                found = (fit([r for r, _ in at], [x for _, x in at], {"i0", k}) for k in sorted(cand) if type(rows[0].get(k)) is int)
+                number = next((text for text in found if text), None)
+                if number:
+                    return f"[{length}] {number}"
             words = sorted({repr(x) for _, x in at})
             tree = choose([r for r, _ in at], [words.index(repr(x)) for _, x in at], cand | {"i0"})
             return None if length is None or tree is None else f"[{length}] {ternary(tree, words)}"

@@ -31,7 +31,7 @@ from transformers.activations import ACT2FN  # noqa: E402
 
 from expr import value_of  # noqa: E402
 from fold import Body, Fold, star  # noqa: E402
-from tasks import LEFT, NEEDED, START, TRIED, Task, class_of, image  # noqa: E402
+from tasks import FIXED, LEFT, MULTIPLES, NEEDED, START, TRIED, Task, class_of, image  # noqa: E402
 from trace import trace  # noqa: E402
 
 # Keys that every configuration has, and which have nothing to do with the model's memory.
@@ -121,7 +121,11 @@ class Study:
             for part in k.split(".")[:-1]:
                 into = into.setdefault(part, {})
             into[k.split(".")[-1]] = v
-        return self.config_class(**copy.deepcopy(flat))
+        out = self.config_class(**copy.deepcopy(flat))
+        for size, of in MULTIPLES.items():
+            if (getattr(out, size, None) or 0) % (getattr(out, of, None) or 1):
+                raise ValueError(f"{size} is no multiple of {of}")
+        return out
 
     def flat(self, moved: Dict[str, Any], config: Any = None) -> Dict[str, Any]:
         """All keys, with those that only older files have."""
@@ -439,7 +443,7 @@ class Study:
         for change in [{"B": 3}, {"$dtype": "float16"}, *tokens, *images]:
             self.keep({}, {**how, **change})
         if self.task.has("$height"):
-            other = [{**image(self.first.row), **change} for change in SHAPES]
+            other = [{**image(self.first.row), **change} for change in SHAPES if self.kind not in FIXED]
             self.fixed = not [run for run in [self.keep({}, {**how, **sizes}) for sizes in other] if run]
         for key in self.flat({}):
             self.move(key, {})

@@ -59,7 +59,7 @@ def prove(program: str, text: str, study: Study, count: int, seed: int = 0) -> T
     rng = random.Random(f"prove {study.kind} {seed}")
     proof: List[Dict[str, Any]] = []
     wrong: List[Tuple[str, Run]] = []
-    for _ in range(count * 3):
+    for _ in range(count * 12):
         run = study.random(rng)
         if run is None:
             continue

@@ -66,12 +66,19 @@ START: Dict[str, Dict[str, Any]] = {
 # tokens of an image Gemma 3 takes the root; a layer counted from the end is -2 in all models of a class, or -1.
 LEFT = {"output_router_logits", "mm_tokens_per_image", "vision_feature_layer"}
 
+# Sizes that a class takes without a word although it needs one to be a multiple of the other.
+MULTIPLES = {"n_routed_experts": "n_group", "num_experts": "n_group"}
+
 # Values of keys that their annotation does not tell.
 DISENTANGLED = [["p2c", "c2p"], ["c2p", "p2c"], ["c2p"], ["p2c"], []]
 TRIED: Dict[str, Dict[str, List[Any]]] = {
     "deberta-v2": {"pos_att_type": DISENTANGLED, "norm_rel_ebd": ["none", "layer_norm"]},
     "deberta": {"pos_att_type": DISENTANGLED},
 }
+
+# Types whose images are squares of the configuration's size, into which the processor cuts larger ones; their code takes
+# others, some of them.
+FIXED = {"internvl"}
 
 IMAGE = 224  # height and width, unless the configuration has image_size
 

@@ -402,6 +402,32 @@ def _answers() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _remembered(module: torch.nn.Module) -> Iterator[Dict[Any, Any]]:
+    """Functions that remember their results do so for one run, to whose end they hold them."""
+    held: Dict[Any, Any] = {}
+    patched = []
+
+    def once(function: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            key = (function, args, tuple(sorted(kwargs.items())))
+            if key not in held:
+                held[key] = function.__wrapped__(*args, **kwargs)
+            return held[key]
+        return call
+
+    for code in {sys.modules[type(inner).__module__] for inner in module.modules()}:
+        for name, value in list(vars(code).items()):
+            if hasattr(value, "cache_clear") and hasattr(value, "__wrapped__"):
+                setattr(code, name, once(value))
+                patched.append((code, name, value))
+    try:
+        yield held
+    finally:
+        for code, name, value in patched:
+            setattr(code, name, value)
+
+
+@contextlib.contextmanager
 def _seen(module: torch.nn.Module, recorder: _Recorder) -> Iterator[None]:
     """Hooks on every module, which enter and leave its call."""
     handles = []
@@ -464,9 +490,10 @@ def trace(module: torch.nn.Module, kwargs: Dict[str, Any]) -> Call:
             recorder.add(leaf, leaf=path).grad = isinstance(leaf, torch.nn.Parameter) and leaf.is_floating_point()
         for tensor in kwargs.values():
             recorder.add(tensor)
-        with _answers(), _seen(module, recorder), recorder.reads, \
+        with _answers(), _remembered(module) as held, _seen(module, recorder), recorder.reads, \
                 enable_python_dispatcher(), recorder:
             out = module(**kwargs)
+            held.clear()
             root = recorder.stack[0]
             recorder.stack.clear()
             del out
