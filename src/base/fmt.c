@@ -120,6 +120,14 @@ plim_text plim_fmt_digits(double v)
     return plim_fmt_fixed(v, decimals);
 }
 
+char *plim_write_digits(char *end, uint64_t n)
+{
+    do
+        *--end = (char)('0' + n % 10);
+    while (n /= 10);
+    return end;
+}
+
 /* ---- text that grows ----------------------------------------------------- */
 
 void plim_buf_init(plim_buf *b, plim_arena *a) { *b = (plim_buf){.arena = a}; }

@@ -21,6 +21,8 @@ plim_text plim_fmt_count(uint64_t n);  /* 25,557,032 */
 plim_text plim_fmt_metric(uint64_t n); /* 25.56 M, 4.09 G, 999 */
 /* "12.5 %"; "-" if `whole` is 0. */
 plim_text plim_fmt_percent(uint64_t part, uint64_t whole);
+/* 25557032, without a NUL, before `end`, where 20 characters have room; returns its first digit. */
+char *plim_write_digits(char *end, uint64_t n);
 /* "0.9", "1e-05", "inf": the shortest of 15 to 17 digits that parses back to v. */
 plim_text plim_fmt_double(double v);
 /* 1008.3: at most `decimals` (0..6) digits after the point, trailing zeros removed; "-" below

@@ -141,13 +141,12 @@ typedef struct fam_arg {
 typedef struct fam_stmt {
     struct fam_stmt *next;
     fam_what what;
-    uint32_t at;         /* the item's number; of a test, the item that must have run */
-    uint32_t outs;       /* its results */
-    const char *text;    /* an op's target; a type; a name */
-    const fam_arg *args; /* of an op or a call; refs of the others */
-    uint32_t n;          /* of args; of a test: 1 if an item must have run */
-    const fam_expr
-        *expr; /* a test, or NULL; a number of turns, or of an op's list of results */
+    uint32_t at;          /* the item's number; of a test, the item that must have run */
+    uint32_t outs;        /* its results */
+    const char *text;     /* an op's target; a type; a name */
+    const fam_arg *args;  /* of an op or a call; refs of the others */
+    uint32_t n;           /* of args; of a test: 1 if an item must have run */
+    const fam_expr *expr; /* a test, or NULL; how many turns, or results of an op */
     const struct fam_stmt *body; /* what runs if a test passes */
     const fam_expr **index;      /* of the braces in text */
     const char *part;            /* of a call or a loop: what its place adds to this one */

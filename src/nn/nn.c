@@ -1,5 +1,6 @@
 /* nn.c -- see nn.h. */
 #include "nn/nn.h"
+#include "base/fmt.h"
 #include "machine/machine_run.h"
 
 #include <stdio.h>
@@ -29,15 +30,6 @@ static void nn_oom(plim_nn *n)
 
 /* ---- names and scopes ---------------------------------------------------------- */
 
-/* A number as text that ends before `end`; returns its first digit. */
-static char *nn_digits(char *end, uint64_t v)
-{
-    do
-        *--end = (char)('0' + v % 10);
-    while (v /= 10);
-    return end;
-}
-
 /* a, b and c concatenated in the arena, NUL after them. */
 static plim_str nn_join(plim_nn *n, plim_str a, plim_str b, plim_str c)
 {
@@ -61,7 +53,7 @@ const char *plim_nn_name(plim_nn *n, const char *stem, int64_t number)
 {
     plim_assert(number >= 0);
     char text[20], *end = text + sizeof text;
-    const char *first = nn_digits(end, number > 0 ? (uint64_t)number : 0);
+    const char *first = plim_write_digits(end, number > 0 ? (uint64_t)number : 0);
     return nn_join(n, plim_str_of(stem), (plim_str){first, (size_t)(end - first)},
                    PLIM_STR(""))
         .p;

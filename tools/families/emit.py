@@ -213,10 +213,15 @@ SHARED = ("masking_utils", "cache_utils", "modeling_rope_utils", "modeling_utils
           "loss.loss_utils", "integrations.moe", "integrations.sdpa_attention")
 
 
+def modules_of(modeling_module: str, config_class: Any) -> List[str]:
+    """Those with the code of a class, and of what it shares with others."""
+    return [modeling_module, config_class.__module__, *(f"transformers.{m}" for m in SHARED)]
+
+
 def asked_names(modeling_module: str, config_class: Any) -> Set[str]:
     """What code takes from a configuration if it is there."""
     out: Set[str] = set()
-    for module in [modeling_module, config_class.__module__, *(f"transformers.{m}" for m in SHARED)]:
+    for module in modules_of(modeling_module, config_class):
         out |= set(re.findall(r"attr\((?:self|config|self\.config), ['\"](\w+)|kwargs\.\w+\(['\"](\w+)", source(module)))
     return {name for pair in out for name in pair if name}
 
@@ -224,7 +229,7 @@ def asked_names(modeling_module: str, config_class: Any) -> Set[str]:
 def read_names(modeling_module: str, config_class: Any) -> Set[str]:
     """What the code of a class, and what it shares with others, takes from a configuration: any other key says nothing."""
     out: Set[str] = set()
-    for module in [modeling_module, config_class.__module__, *(f"transformers.{m}" for m in SHARED)]:
+    for module in modules_of(modeling_module, config_class):
         text = source(module)
         out |= set(re.findall(r"[Cc]onfig\w*\.(\w+)", text)) | set(re.findall(r"attr\(\w*(?:config|self)\w*, ['\"](\w+)", text))
         if module == config_class.__module__:

@@ -467,10 +467,8 @@ class Family:
         other = next((k for k in study.plain if k != key and k.rpartition(".")[0] == part), "")
         if not other or part not in study.parts:
             return False
-        base, study.base = study.base, {}
-        flat = study.flat({other: study.plain[other]})
-        study.base = base
-        return bool(flat.get(key) != study.plain[key])
+        moved = {other: study.plain[other]}
+        return bool(study.flat(moved, study.config(moved, base={})).get(key) != study.plain[key])
 
     def default(self, key: str, plain: Any, rows: List[Dict[str, Any]], values: List[Any]) -> str:
         if len({repr(v) for v in [plain, *values]}) == 1:
@@ -489,14 +487,15 @@ class Family:
     def default_from(self, cand: Set[str], rows: Any, values: List[Any]) -> Optional[str]:
         if all(isinstance(v, list) for v in values) and any(values):
             at = [({**r, "i0": i}, x) for r, v in zip(rows, values) for i, x in enumerate(v)]
+            each, items = [r for r, _ in at], [x for _, x in at]
             length = fit(rows, [len(v) for v in values], cand)
-            if length and at and all(type(x) is int for _, x in at):
-                found = (fit([r for r, _ in at], [x for _, x in at], {"i0", k}) for k in sorted(cand) if type(rows[0].get(k)) is int)
+            if length and all(type(x) is int for x in items):
+                found = (fit(each, items, {"i0", k}) for k in sorted(cand) if type(rows[0].get(k)) is int)
                 number = next((text for text in found if text), None)
                 if number:
                     return f"[{length}] {number}"
-            words = sorted({repr(x) for _, x in at})
-            tree = choose([r for r, _ in at], [words.index(repr(x)) for _, x in at], cand | {"i0"})
+            words = sorted({repr(x) for x in items})
+            tree = choose(each, [words.index(repr(x)) for x in items], cand | {"i0"})
             return None if length is None or tree is None else f"[{length}] {ternary(tree, words)}"
         if all(isinstance(v, int) and not isinstance(v, bool) for v in values):
             return fit(rows, values, cand)

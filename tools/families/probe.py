@@ -111,9 +111,10 @@ class Study:
 
     # ---- one run ---------------------------------------------------------------------------------------
 
-    def config(self, moved: Dict[str, Any]) -> Any:
+    def config(self, moved: Dict[str, Any], base: Optional[Dict[str, Any]] = None) -> Any:
+        """base: what runs have besides; None: what they have here."""
         flat: Dict[str, Any] = {}
-        given = {**NEEDED.get(self.kind, {}), **self.start, **self.base, **moved}
+        given = {**NEEDED.get(self.kind, {}), **self.start, **(self.base if base is None else base), **moved}
         objects = {k.rpartition(".")[0] for k in given} - {"", *self.parts}  # one that is given replaces the default's
         rest = {k: v for k, v in self.plain.items() if k.rpartition(".")[0] in objects}
         for k, v in {**rest, **given}.items():

@@ -12,7 +12,7 @@ from probe import Run, Study
 from trace import Call, Op, trace
 
 
-NEEDED = re.compile(r"^key ([\w.]+): [^=\n]*$", re.M)
+WITHOUT_DEFAULT = re.compile(r"^key ([\w.]+): [^=\n]*$", re.M)
 
 
 def shape(sizes: Any, dtype: Any) -> str:
@@ -34,7 +34,7 @@ def differs(program: str, text: str, study: Study, moved: Dict[str, Any], how: D
     keys = json.loads(json.dumps({k: v for k, v in config.to_diff_dict().items() if k != "label2id"},
                                  default=str))
     flat = study.flat(moved, config)
-    for key in NEEDED.findall(text):  # which transformers leaves out where it is what another file would mean by that
+    for key in WITHOUT_DEFAULT.findall(text):  # which transformers leaves out where it is what another file would mean by that
         part, _, name = key.rpartition(".")
         if part and key in flat:
             keys.setdefault(part, {}).setdefault(name, flat[key])
