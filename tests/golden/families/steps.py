@@ -24,6 +24,7 @@ CLASSES = {  # model type, class, sizes
     "camembert": ("camembert", "CamembertForMaskedLM", BERT),
     "cohere": ("cohere", "CohereForCausalLM", WIDE),
     "cohere2": ("cohere2", "Cohere2ForCausalLM", {**HEADS, "num_hidden_layers": 4}),
+    "cwm": ("cwm", "CwmForCausalLM", HEADS),
     "deepseek_v32": ("deepseek_v32", "DeepseekV32ForCausalLM",
                      {**WIDE, "num_key_value_heads": 8, "q_lora_rank": 96, "kv_lora_rank": 64, "qk_rope_head_dim": 32, "qk_nope_head_dim": 32,
                       "v_head_dim": 48, "index_head_dim": 64, "index_n_heads": 4, "index_topk": 64, "n_routed_experts": 8, "n_group": 2,
@@ -36,6 +37,7 @@ CLASSES = {  # model type, class, sizes
     "esm": ("esm", "EsmForMaskedLM", {**BERT, "mask_token_id": 3, "pad_token_id": 1}),
     "eurobert": ("eurobert", "EuroBertForMaskedLM", WIDE),
     "exaone4": ("exaone4", "Exaone4ForCausalLM", {**HEADS, "num_hidden_layers": 4}),
+    "flex_olmo": ("flex_olmo", "FlexOlmoForCausalLM", {**WIDE, "num_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 192}),
     "gemma3": ("gemma3", "Gemma3ForConditionalGeneration",
                {"image_token_index": 7, "text_config": {**HEADS, "num_hidden_layers": 4, "sliding_window": 64, "query_pre_attn_scalar": 64,
                                                         "layer_types": ["sliding_attention"] * 3 + ["full_attention"]},
@@ -48,8 +50,15 @@ CLASSES = {  # model type, class, sizes
                  {**HEADS, "n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1, "moe_intermediate_size": 192,
                   "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1}),
     "granite": ("granite", "GraniteForCausalLM", WIDE),
+    "granitemoe": ("granitemoe", "GraniteMoeForCausalLM",
+                   {**WIDE, "num_local_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 192}),
     "gte": ("gte", "GteForMaskedLM", BERT),
+    "helium": ("helium", "HeliumForCausalLM", HEADS),
     "hunyuan_v1_dense": ("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", HEADS),
+    "internvl": ("internvl", "InternVLForConditionalGeneration",
+                 {"image_token_id": 7, "image_seq_length": 64, "text_config": {"model_type": "qwen2", **WIDE},
+                  "vision_config": {"model_type": "internvl_vision", "hidden_size": 128, "intermediate_size": 320, "num_attention_heads": 4,
+                                    "num_hidden_layers": 3, "image_size": [224, 224], "patch_size": [14, 14]}}),
     "jina_embeddings_v3": ("jina_embeddings_v3", "JinaEmbeddingsV3ForMaskedLM", BERT),
     "llava": ("llava", "LlavaForConditionalGeneration",
               {"image_token_index": 7, "text_config": {"model_type": "llama", **HEADS},
@@ -69,13 +78,14 @@ CLASSES = {  # model type, class, sizes
     "rembert": ("rembert", "RemBertForMaskedLM", {**BERT, "input_embedding_size": 128, "output_embedding_size": 320}),
     "seed_oss": ("seed_oss", "SeedOssForCausalLM", HEADS),
     "smollm3": ("smollm3", "SmolLM3ForCausalLM", {**WIDE, "num_hidden_layers": 4}),
+    "stablelm": ("stablelm", "StableLmForCausalLM", WIDE),
     "starcoder2": ("starcoder2", "Starcoder2ForCausalLM", WIDE),
     "xlm-roberta": ("xlm-roberta", "XLMRobertaForMaskedLM", BERT),
 }
 MODELS = {f"{name}_{dtype}": (kind, cls, {**sizes, "dtype": full}) for name, (kind, cls, sizes) in CLASSES.items()
           for dtype, full in (("bf16", "bfloat16"), ("fp32", "float32"))}
 PLAIN = {"mpnet"}  # have no checkpoints
-SIZES = {"gemma3": (2, 256), "llava": (2, 256)}  # batch and tokens, if an image takes many: all, since a mask without values is true everywhere
+SIZES = {"gemma3": (2, 256), "internvl": (16, 64), "llava": (2, 256)}  # batch and tokens, if an image takes many: all, since a mask without values is true everywhere
 SETTINGS = [("bf16", "default", 0), ("fp32", "default", 0), ("bf16", "default", 1), ("bf16", "eager", 0)]
 
 

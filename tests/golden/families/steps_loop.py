@@ -23,8 +23,8 @@ def main(path, attention, checkpoints, batch, tokens):
         ids = torch.randint(FIRST, config.get_text_config().vocab_size, (int(batch), int(tokens)), device="cuda")
         images = {}
         if hasattr(config, "vision_config"):  # one in each sequence
-            size = config.vision_config.image_size
-            takes = getattr(config, "mm_tokens_per_image", (size // config.vision_config.patch_size) ** 2)
+            size, patch = (n if isinstance(n, int) else n[0] for n in (config.vision_config.image_size, config.vision_config.patch_size))
+            takes = getattr(config, "mm_tokens_per_image", int((size // patch * getattr(config, "downsample_ratio", 1)) ** 2))
             ids[:, :takes] = config.image_token_id
             images = {"pixel_values": torch.rand(int(batch), 3, size, size, device="cuda", dtype=config.dtype)}
             if "token_type_ids" in inspect.signature(model.forward).parameters:
