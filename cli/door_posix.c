@@ -51,11 +51,20 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && !strcmp(text + n - m, end);
 }
 
-/* A name of a model in a library of Python, and not the path of a file. */
+static bool is_builtin(const char *name)
+{
+    plim_entry e = PLIM_ENTRY_INIT;
+    for (uint32_t i = 0; plim_registry_at(PLIM_REG_MODELS, i, &e); i++)
+        if (!strcmp(e.name, name))
+            return true;
+    return false;
+}
+
+/* A name of a model in a library of Python, and neither a built-in one nor the path of a file. */
 static bool is_named(const char *name)
 {
     return (!strncmp(name, "timm:", 5) || !strncmp(name, "torchvision:", 12)) &&
-           access(name, F_OK) != 0;
+           !is_builtin(name) && access(name, F_OK) != 0;
 }
 
 static bool is_regular(const char *path)

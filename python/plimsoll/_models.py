@@ -131,9 +131,14 @@ class Model:
         return f"<plimsoll.Model {self.name} ({self.format})>"
 
 
+def _is_builtin(name: str) -> bool:
+    rows = importlib.import_module("._ask", __package__).models(name)
+    return any(row.name == name for row in rows)
+
+
 def _named(text: str) -> Optional[Unbuilt]:
     """A model that a library has by name."""
-    if text.startswith(("timm:", "torchvision:")) and not os.path.exists(text):
+    if text.startswith(("timm:", "torchvision:")) and not os.path.exists(text) and not _is_builtin(text):
         return Unbuilt(text, None, text, f"'{text}' names a model of {text.partition(':')[0]}")
     if os.path.isfile(os.path.join(text, "model_index.json")) and not os.path.exists(os.path.join(text, "config.json")):
         config, folder = importlib.import_module("._door", __package__).open_config(text)

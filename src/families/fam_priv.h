@@ -186,7 +186,8 @@ struct plim_family_model {
     const fam_expr *image[2];  /* height and width; NULL: none is an input */
     bool fixed;                /* the class takes no others */
     const fam_expr *positions; /* how many tokens have a row of a table; NULL: not said */
-    plim_str attention;        /* by default */
+    plim_str attention;        /* by default; empty: it has none */
+    plim_str made;             /* "transformers 5.24.0, torch 2.13.0, ..." */
     fam_key *keys;
     uint32_t n_keys, cap_keys;
 };

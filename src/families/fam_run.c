@@ -855,9 +855,22 @@ bool plim_family_sees(const plim_family_model *m) { return m->image[0]; }
 
 bool plim_family_fixed(const plim_family_model *m) { return m->fixed; }
 
+const char *plim_family_input(const plim_family_model *m)
+{
+    return m->inputs ? m->inputs->text : "";
+}
+
 bool plim_family_reads(const plim_family_model *m)
 {
-    return m->inputs && !strcmp(m->inputs->text, "input_ids");
+    return !strcmp(plim_family_input(m), "input_ids");
+}
+
+plim_str plim_family_library(const plim_family_model *m)
+{
+    size_t n = 0;
+    while (n < m->made.n && m->made.p[n] != ',')
+        n++;
+    return (plim_str){m->made.p, n};
 }
 
 plim_str plim_family_class(const plim_family_model *m) { return m->class; }

@@ -581,7 +581,8 @@ static void read_head(reader *r)
     } words[] = {{"family", &p->family},
                  {"class", &p->class},
                  {"task", &p->task},
-                 {"attention", &p->attention}};
+                 {"attention", &p->attention},
+                 {"made", &p->made}};
     for (size_t i = 0; i < PLIM_COUNT(words); i++)
         if (take_word(r, words[i].word)) {
             const char *value = copy_text(r, "", read_upto(r, ""), "");

@@ -37,7 +37,10 @@ plim_status plim_family_open(plim_arena *a, const plim_family *f, plim_str confi
 plim_str plim_family_class(const plim_family_model *m); /* "Qwen3ForCausalLM" */
 plim_str plim_family_unread(
     const plim_family_model *m); /* keys of the file that no code of the class reads */
-plim_str plim_family_attention(const plim_family_model *m); /* by default: "sdpa", "eager" */
+plim_str plim_family_attention(
+    const plim_family_model *m); /* by default: "sdpa", "eager"; "": it has none */
+plim_str plim_family_library(const plim_family_model *m);  /* "timm 1.0.31" */
+const char *plim_family_input(const plim_family_model *m); /* the first: "pixel_values" */
 bool plim_family_caches(
     const plim_family_model *m); /* generation keeps keys and values, or states */
 bool plim_family_sees(const plim_family_model *m);  /* is called with images */

@@ -6,6 +6,7 @@
     X(pt2)                                                                                    \
     X(onnx)                                                                                   \
     X(hf)                                                                                     \
+    X(timm)                                                                                   \
     X(safetensors)                                                                            \
     X(index)                                                                                  \
     X(gguf)                                                                                   \

@@ -51,6 +51,8 @@ const char *plim_zoo_kind(const plim_zoo_model *m)
     };
     if (!m->model_type)
         return m->parse ? "" : "vision";
+    if (m->library)
+        return "vision";
     for (size_t i = 0; i < PLIM_COUNT(rows); i++)
         if (plim_item_has(rows[i].types, plim_str_of(m->model_type)))
             return rows[i].kind;
@@ -86,7 +88,9 @@ const plim_zoo_model *plim_zoo_at(uint32_t i, const char **family)
         if (i < families[k]->n) {
             const plim_zoo_model *m = &families[k]->models[i];
             if (family)
-                *family = m->model_type ? m->model_type : families[k]->name;
+                *family = m->library      ? m->library
+                          : m->model_type ? m->model_type
+                                          : families[k]->name;
             return m;
         }
         i -= families[k]->n;
@@ -195,11 +199,14 @@ static const plim_zoo_model *zoo_find(plim_str name, bool loosely, plim_str *arg
 {
     const char *colon = name.n ? memchr(name.p, ':', name.n) : NULL;
     *arg = (plim_str){NULL, 0};
+    const plim_zoo_model *m;
+    for (uint32_t i = 0; colon && (m = plim_zoo_at(i, NULL)); i++) /* "timm:resnet50" */
+        if (name_equals(name, plim_str_of(m->name)))
+            return m;
     if (colon) {
         *arg = (plim_str){colon + 1, name.n - (size_t)(colon - name.p) - 1};
         name.n = (size_t)(colon - name.p);
     }
-    const plim_zoo_model *m;
     for (uint32_t i = 0; (m = plim_zoo_at(i, NULL)); i++)
         if (zoo_called(m, name))
             return arg->p && !m->parse ? NULL : m;

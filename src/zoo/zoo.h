@@ -25,6 +25,7 @@ typedef struct plim_zoo_model {
     const void *(*parse)(plim_nn *n, plim_str arg, int64_t *features);
     /* of a model of the hub, whose `build` is NULL: what it is built from */
     const char *model_type, *config;
+    const char *library; /* of a network of another library: "timm" */
     int year;            /* in which its weights were first published; 0: not listed */
     const char *weights; /* the format in which they are published; NULL: not quantized */
 } plim_zoo_model;
@@ -37,7 +38,7 @@ typedef struct plim_zoo_family {
 
 uint32_t plim_zoo_count(void);
 /* NULL past the end.  `family` may be NULL; the family of a model of the hub is its
- * model_type. */
+ * model_type, or its library. */
 const plim_zoo_model *plim_zoo_at(uint32_t i, const char **family);
 
 /* Whether this is the name (or "mlp:...") of a built-in model; case is ignored.  `loosely`,

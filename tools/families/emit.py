@@ -9,6 +9,7 @@ from expr import conjunct, names_of
 from learn import Family, Place
 from merge import Hole, Pieces, Ref, Statement, has_hole
 from probe import GENERIC, modeling, source
+from networks import is_network
 from tasks import IMAGE, NEEDED, image_key
 
 # What makes a tensor of another's dtype: the op that does the same with the other tensor as an argument.
@@ -124,6 +125,7 @@ class Emit:
         blocks: Dict[str, List[str]] = {}
         for p in self.family.places.values():
             blocks.setdefault(self.place(p), []).append(p.name or "/")
+        images = [self.image()] if study.task.has("$height") else []
         named = {k for k, v in study.plain.items() if isinstance(v, str)}  # their words are all that is known of them
         keys = self.ordered(sorted(k for k in (self.used | set(study.refused) | named) if k in study.plain))
         task = study.task
@@ -135,14 +137,15 @@ class Emit:
         if positions_from_padding(study.cls) and "max_position_embeddings" in study.plain:
             first = (study.config({}).pad_token_id or 0) + 1
             head.append(f"positions {self.expr('max_position_embeddings')} - {first}")
-        if task.has("$height"):
-            head.append(self.image())
-        head.append(f"attention {study.sdpa}")
+        head += images
+        head += [f"attention {study.sdpa}"] if study.attends else []
         head += [f"alias {a} {b}" for a, b in sorted((study.config_class.attribute_map or {}).items())]
         head += [f"alias {part}.{a} {part}.{b}" for part, c in study.parts.items() for a, b in sorted((c.attribute_map or {}).items())]
         head += [self.key(k) for k in keys]
         ignored = (set(study.plain) | study.extra) - set(study.refused) - set(keys)
         head.append(f"ignored {' '.join(sorted(ignored))}")
+        if is_network(study.kind):
+            return "\n".join(head) + "\n" + places(blocks)
         known = ignored | set(keys) | {k.split(".")[0] for k in study.plain} | set(study.config_class.attribute_map or {})
         sources = [(study.cls.__module__, study.config_class), *((modeling(c), c) for c in study.parts.values())]
         read = set().union(*(read_names(m, c) for m, c in sources))
@@ -151,7 +154,7 @@ class Emit:
         whole = study.config({})
         known |= {name for name in inner - asked if not hasattr(whole, name)}  # of a part: the whole has none, and runs
         head.append(f"read {' '.join(sorted(read - known))}")
-        return "\n".join(head) + "\n" + "".join(f"at {', '.join(names)}\n{text}" for text, names in blocks.items())
+        return "\n".join(head) + "\n" + places(blocks)
 
     def image(self) -> str:
         """The sizes of images, as tasks.image has them."""
@@ -202,6 +205,10 @@ class Emit:
         if any(re.fullmatch(r"-?[\d.]*(e[-+]?\d+)?|-?inf", w) and not re.fullmatch(r"-?\d+", w) for w in seen):
             words.append("float" if moved else repr(value))
         return " | ".join(dict.fromkeys(words)) or "any"
+
+
+def places(blocks: Dict[str, List[str]]) -> str:
+    return "".join(f"at {', '.join(names)}\n{text}" for text, names in blocks.items())
 
 
 def positions_from_padding(cls: Any) -> bool:

@@ -585,6 +585,11 @@ def matches(text: str, rows: Any, values: Any) -> bool:
     return all(is_right(text, row, v) for row, v in zip(rows, values))
 
 
+def file_of(study: Study) -> str:
+    """The name of its text."""
+    return getattr(study.cls, "file", study.cls.__name__)
+
+
 def main(out: str, task_name: str, kinds: List[str]) -> None:
     import torch
     import transformers
@@ -607,7 +612,8 @@ def main(out: str, task_name: str, kinds: List[str]) -> None:
             family = Family(study)
             family.settle(seconds)
             family.learn_defaults()
-            study.version = f"transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}"
+            library = getattr(study.cls, "version", f"transformers {transformers.__version__}")
+            study.version = f"{library}, torch {torch.__version__.split('+')[0]}"
             text = Emit(family).text()
             for again in range(4):
                 proof, wrong = family.proved(program, text, again)
@@ -630,15 +636,15 @@ def main(out: str, task_name: str, kinds: List[str]) -> None:
         for p in problems[:12]:
             print("  PROBLEM", p[:300], flush=True)
         suffix = ".bad" if problems else ".fam"
-        with open(f"{out}/{study.cls.__name__}{suffix}", "w") as f:
+        with open(f"{out}/{file_of(study)}{suffix}", "w") as f:
             f.write(text)
         print(f"  in C: {len(proof)} equal, {len(wrong)} not", *([] if proof or wrong else [study.why[:300]]),
               *(w[:300] for w, _ in wrong[:3]), sep="\n    ", flush=True)
-        with open(f"{out}/{study.cls.__name__}.json", "w") as f:
+        with open(f"{out}/{file_of(study)}.json", "w") as f:
             f.write(json.dumps({"made": study.version, "equal": len(proof), "not": len(wrong), "runs": proof[:2]}) + "\n")
         if os.environ.get("FAMILIES_KEEP"):
             import pickle
-            with open(f"{os.environ['FAMILIES_KEEP']}/{study.cls.__name__}.pkl", "wb") as kept:
+            with open(f"{os.environ['FAMILIES_KEEP']}/{file_of(study)}.pkl", "wb") as kept:
                 pickle.dump(family, kept)
 
 

@@ -26,12 +26,12 @@ import torch
 
 warnings.simplefilter("ignore")
 logging.disable(logging.CRITICAL)
-from transformers import CONFIG_MAPPING, PreTrainedConfig  # noqa: E402
+from transformers import PreTrainedConfig  # noqa: E402
 from transformers.activations import ACT2FN  # noqa: E402
 
 from expr import value_of  # noqa: E402
 from fold import Body, Fold, star  # noqa: E402
-from tasks import FIXED, LEFT, MULTIPLES, NEEDED, START, TRIED, Task, class_of, image  # noqa: E402
+from tasks import FIXED, LEFT, MULTIPLES, NEEDED, START, TRIED, Task, class_of, config_of, image  # noqa: E402
 from trace import trace  # noqa: E402
 
 # Keys that every configuration has, and which have nothing to do with the model's memory.
@@ -89,7 +89,7 @@ class Study:
     def __init__(self, kind: str, task: Task, layers: int = 4) -> None:
         self.kind, self.task, self.layers = kind, task, layers
         self.cls = class_of(task, kind)
-        self.config_class = CONFIG_MAPPING[kind]
+        self.config_class = config_of(kind)
         self.parts = parts(self.config_class)
         self.older = {f"{name}.{key}": value for name, part in self.parts.items()
                       for key, value in older(inspect.getsource(part), source(modeling(part))).items()} or \
@@ -100,6 +100,8 @@ class Study:
         self.start: Dict[str, Any] = {}
         """Keys that runs begin with at other values than the default's"""
         self.lists: Set[str] = set()
+        self.attends = True
+        """Whether it has attention"""
         self.runs: List[Run] = []
         self.free: Set[str] = set()
         self.refused: Dict[str, str] = {}
@@ -200,6 +202,10 @@ class Study:
     # ---- the base --------------------------------------------------------------------------------------
 
     def default_attention(self) -> str:
+        if not hasattr(self.cls, "_from_config"):
+            ops = repr([body.sign for body in self.once({}, {**self.default_how(), "$attention": "sdpa"}).bodies])
+            self.attends = "scaled_dot_product_attention" in ops or "aten.softmax" in ops
+            return "sdpa" if "scaled_dot_product_attention" in ops else "eager"
         with torch.device("meta"):
             config = self.config(self.base)
             return self.cls._from_config(config).config._attn_implementation or "eager"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the table of families into docs/models.md, or checks it: table.py [--update]"""
+"""Writes the tables of families and networks into docs/models.md, or checks it: table.py [--update]"""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import json
 import pathlib
 import re
 import sys
-from typing import Dict, List
+from collections import Counter
+from typing import Dict, Iterator, List, Tuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "families"
@@ -15,41 +16,57 @@ sys.path.insert(0, str(GOLDEN))
 from steps import CLASSES  # noqa: E402
 
 PAGE = ROOT / "docs" / "models.md"
-BEGIN, END = "<!-- families -->\n", "<!-- end of families -->\n"
 
 
-def steps() -> Dict[str, int]:
-    """Recorded training steps by class; golden.steps holds that they are equal to the byte."""
-    out: Dict[str, int] = {}
-    for line in (GOLDEN / "steps.txt").read_text().splitlines():
+def runs(name: str) -> Iterator[str]:
+    """Cases of recorded training steps; golden.steps and golden.networks hold that they are equal to the byte."""
+    for line in (GOLDEN / name).read_text().splitlines():
         if not line.startswith("#"):
-            _, name, _ = CLASSES[line.split()[0].rsplit("_", 1)[0]]
-            out[name] = out.get(name, 0) + 1
-    return out
+            yield line.split()[0]
 
 
-def row(path: pathlib.Path, runs: Dict[str, int]) -> str:
-    head = dict(re.findall(r"^(family|class|task|made) (.*)$", path.read_text(), flags=re.M))
-    proof = json.loads((GOLDEN / f"{path.stem}.json").read_text())
-    version = head["made"].split(",")[0]
-    return f"| `{head['family']}` | `{head['class']}` | {head['task']} | {version} | {proof['equal']} | {runs.get(head['class'], 0)} |"
+def steps() -> Counter[str]:
+    """How many of each class."""
+    return Counter(CLASSES[case.rsplit("_", 1)[0]][1] for case in runs("steps.txt"))
 
 
-def table() -> str:
-    runs = steps()
-    rows: List[str] = sorted(row(p, runs) for p in (ROOT / "src" / "families").glob("*.fam"))
-    return "\n".join(["| model type | class | called as | learnt from | graphs equal | steps equal |",
-                      "| --- | --- | --- | --- | --- | --- |", *rows]) + "\n"
+def texts(pattern: str) -> Iterator[Tuple[Dict[str, str], int]]:
+    """The heads of texts, and how many graphs of each were equal."""
+    for path in sorted((ROOT / "src" / "families").glob(pattern)):
+        head = dict(re.findall(r"^(family|class|task|made) (.*)$", path.read_text(), flags=re.M))
+        yield {**head, "made": head["made"].split(",")[0]}, json.loads((GOLDEN / f"{path.stem}.json").read_text())["equal"]
+
+
+def families() -> Iterator[str]:
+    yield "| model type | class | called as | learnt from | graphs equal | steps equal |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    known = steps()
+    yield from sorted(f"| `{h['family']}` | `{h['class']}` | {h['task']} | {h['made']} | {equal} | {known[h['class']]} |"
+                      for h, equal in texts("*.fam") if ":" not in h["family"])
+
+
+def networks() -> Iterator[str]:
+    yield "| name | class | parameters | learnt from | graphs equal | steps equal |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    counts = {f"{library}:{name}": int(count) for library, name, count in
+              re.findall(r'NETWORK\("(\w+)", "(\w+)", (\d+)', (ROOT / "src" / "zoo" / "networks.def").read_text())}
+    known = Counter(runs("networks.txt"))
+    yield from sorted(f"| `{h['family']}` | `{h['class']}` | {counts[h['family']]:,} | {h['made']} | {equal} | "
+                      f"{known[h['family']]} |" for h, equal in texts("*.*.fam"))
+
+
+def written(page: str, name: str, rows: Iterator[str]) -> str:
+    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
+    return page[:page.index(begin) + len(begin)] + "".join(f"{row}\n" for row in rows) + page[page.index(end):]
 
 
 def main(words: List[str]) -> int:
     page = PAGE.read_text()
-    begin, end = page.index(BEGIN) + len(BEGIN), page.index(END)
-    now = page[:begin] + table() + page[end:]
+    now = written(written(page, "families", families()), "networks", networks())
     if words == ["--update"]:
         PAGE.write_text(now)
     elif now != page:
-        print(f"{PAGE.relative_to(ROOT)}: the table of families is not that of tools/families/table.py --update")
+        print(f"{PAGE.relative_to(ROOT)}: the tables of families are not those of tools/families/table.py --update")
         return 1
     return 0
 

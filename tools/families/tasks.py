@@ -6,6 +6,8 @@ import inspect
 from dataclasses import dataclass
 from typing import Any, Dict, List, Tuple
 
+import networks
+
 Shape = Tuple[str, ...]  # of features and keys
 
 
@@ -33,6 +35,7 @@ TOKENS = {"input_ids": (("B", "S"), "int64")}
 PICTURES = {  # of all sequences, one after the other
     **TOKENS, "pixel_values": (("B * $images", "vision_config.num_channels", "$height", "$width"), "$dtype"),
     "token_type_ids": (("B", "S if $images > 0 else 0"), "int64")}
+NETWORK = {"x": (("B", "in_chans", "$height", "$width"), "$dtype")}
 PIXELS = {"pixel_values": (("B", "num_channels", "$height", "$width"), "$dtype")}
 
 TASKS = [
@@ -43,6 +46,7 @@ TASKS = [
     Task("image", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING", PIXELS, {"labels": (("B",), "int64")}),
     Task("vision", "MODEL_MAPPING", PIXELS, {}),
     Task("pictures", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING", PICTURES, {"labels": (("B", "S"), "int64")}, caches=True),
+    Task("network", "", NETWORK, {}),
 ]
 
 # Keys without which a class cannot be made, where its configuration leaves them open.
@@ -62,9 +66,9 @@ START: Dict[str, Dict[str, Any]] = {
     "gemma3": {"vision_config.image_size": 896, "vision_config.patch_size": 14},
 }
 
-# Keys that are left as they are by default: the loss that balances experts stacks what each layer of experts returned; of the
+# Keys that are left as they are by default: how a network pools, as its weights say; the loss that balances experts stacks what each layer of experts returned; of the
 # tokens of an image Gemma 3 takes the root; a layer counted from the end is -2 in all models of a class, or -1.
-LEFT = {"output_router_logits", "mm_tokens_per_image", "vision_feature_layer"}
+LEFT = {"global_pool", "output_router_logits", "mm_tokens_per_image", "vision_feature_layer"}
 
 # Sizes that a class takes without a word although it needs one to be a multiple of the other.
 MULTIPLES = {"n_routed_experts": "n_group", "num_experts": "n_group"}
@@ -85,7 +89,7 @@ IMAGE = 224  # height and width, unless the configuration has image_size
 
 def image_key(row: Dict[str, Any]) -> str:
     """The key that says it, if there is one."""
-    return next((key for key in ("image_size", "vision_config.image_size") if key in row), "")
+    return next((key for key in ("image_size", "img_size", "vision_config.image_size") if key in row), "")
 
 
 def image(row: Dict[str, Any]) -> Dict[str, int]:
@@ -97,7 +101,15 @@ def image(row: Dict[str, Any]) -> Dict[str, int]:
 
 def class_of(task: Task, kind: str) -> Any:
     """None: there is none."""
+    if networks.is_network(kind):
+        return networks.network(kind)
     from transformers import CONFIG_MAPPING
     from transformers.models.auto import modeling_auto
     found = getattr(modeling_auto, task.mapping).get(CONFIG_MAPPING[kind], None)
     return found[0] if isinstance(found, (tuple, list)) else found
+
+
+def config_of(kind: str) -> Any:
+    """The class of a type's configurations."""
+    from transformers import CONFIG_MAPPING
+    return networks.configuration(kind) if networks.is_network(kind) else CONFIG_MAPPING[kind]

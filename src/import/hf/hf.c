@@ -368,7 +368,7 @@ static plim_status build_family(plim_graph *g, plim_bytes b, const head *hd,
     if (reads)
         plim_hf_tokens(&h, "input_ids", positions, hard);
     else
-        plim_hf_batch(&h, "pixel_values");
+        plim_hf_batch(&h, plim_family_input(m));
     plim_family_call call = {.batch = h.batch,
                              .seq = h.seq,
                              .train = !bind->infer,
@@ -379,13 +379,22 @@ static plim_status build_family(plim_graph *g, plim_bytes b, const head *hd,
                                   (bind->caching == PLIM_CACHING_CONFIG && hd->use_cache)),
                              .eager = bind->attention == PLIM_ATTENTION_EAGER};
     if (plim_family_sees(m))
-        plim_hf_images(&h, reads, &call);
+        plim_hf_images(&h, m, &call);
     g->labels_are_inputs = bind->labels_are_inputs;
     g->about.attention = call.eager ? PLIM_STR("eager") : plim_family_attention(m);
+    if (!plim_family_attention(m).n && bind->attention != PLIM_ATTENTION_DEFAULT)
+        plim_nn_fail(&h.n, PLIM_EUNSUPPORTED, "the class has no attention");
     if (bind->attention == PLIM_ATTENTION_SDPA && !plim_str_is(g->about.attention, "sdpa"))
         plim_nn_fail(&h.n, PLIM_EUNSUPPORTED, "the class has no attention 'sdpa'");
+    if (!reads && bind->seq)
+        plim_nn_fail(&h.n, PLIM_EUSAGE, "'%s' has no sequence length to set", f->model_type);
     if (!h.n.st)
         plim_family_build(&h.n, m, &call);
+    if (!h.n.st && !reads) {
+        const plim_meta *meta = &g->values[g->inputs[0]].meta;
+        plim_hf_check_shape(&h, plim_family_input(m), true,
+                            (plim_ints){meta->dim, (uint32_t)meta->rank});
+    }
     if (plim_hf_crowded(&h, &call)) {
         bind->images.crowded = true;
         return build_family(g, b, hd, f, bind, keeps, err);
@@ -405,7 +414,7 @@ static plim_status build_family(plim_graph *g, plim_bytes b, const head *hd,
     g->sizes.seq = h.seq;
     g->sizes.seq_max = h.seq_max;
     g->about.format = PLIM_STR("Hugging Face config");
-    g->about.producer = PLIM_STR("transformers 5.24");
+    g->about.producer = plim_family_library(m);
     g->about.model_type = plim_str_of(f->model_type);
     return h.n.st;
 }

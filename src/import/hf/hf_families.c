@@ -77,7 +77,7 @@ plim_str plim_hf_known_types(plim_arena *a)
             plim_buf_printf(&list, "%s%s", i || k ? ", " : "", g->families[k].model_type);
     for (uint32_t i = 0; i < plim_family_count(); i++) {
         const plim_str type = plim_str_of(plim_family_at(i)->model_type);
-        if (!plim_hf_find(type, &g) &&
+        if (!memchr(type.p, ':', type.n) && !plim_hf_find(type, &g) && /* no network's */
             plim_family_find(type, PLIM_STR("")) == plim_family_at(i)) /* once */
             plim_buf_printf(&list, ", " PLIM_STR_FMT, PLIM_STR_ARG(type));
     }

@@ -1,16 +1,17 @@
 /* hf_images.c -- the images of models that are data: how many a sequence has, and the tokens that they take. */
 #include "import/hf/hf_images.h"
 
-void plim_hf_images(plim_hf *h, bool reads, plim_family_call *call)
+void plim_hf_images(plim_hf *h, const plim_family_model *m, plim_family_call *call)
 {
+    const bool reads = plim_family_reads(m);
+    const char *input = reads ? "pixel_values" : plim_family_input(m);
     const struct plim_images *given = &h->bind->images;
-    const struct plim_input_shape *pixels = plim_hf_bound_shape(h, "pixel_values", !reads);
+    const struct plim_input_shape *pixels = plim_hf_bound_shape(h, input, !reads);
     plim_graph_sizes *sizes = &h->n.g->sizes;
     if (pixels && reads)
         plim_nn_fail(&h->n, PLIM_EUSAGE, "pixels are not given by their shape: set 'images'");
     if (pixels && pixels->rank != 4)
-        plim_nn_fail(&h->n, PLIM_EUSAGE, "'pixel_values' has 4 sizes, not %d",
-                     (int)pixels->rank);
+        plim_nn_fail(&h->n, PLIM_EUSAGE, "'%s' has 4 sizes, not %d", input, (int)pixels->rank);
     for (int i = 0; pixels && i < 2; i++)
         call->image[i] = pixels->dim[2 + i];
     if (!reads)

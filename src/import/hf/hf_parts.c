@@ -18,10 +18,10 @@ const struct plim_input_shape *plim_hf_bound_shape(const plim_hf *h, const char 
     return NULL;
 }
 
-uint32_t plim_hf_input(plim_hf *h, const char *name, plim_dtype t, plim_ints dim)
+void plim_hf_check_shape(plim_hf *h, const char *name, bool first, plim_ints dim)
 {
     plim_nn *n = &h->n;
-    const struct plim_input_shape *in = plim_hf_bound_shape(h, name, n->g->n_inputs == 0);
+    const struct plim_input_shape *in = plim_hf_bound_shape(h, name, first);
     if (in && in->rank != (int32_t)dim.n)
         plim_nn_fail(n, PLIM_EUSAGE, "input '%s' has %u dimensions, the given shape has %d",
                      name, (unsigned)dim.n, (int)in->rank);
@@ -31,7 +31,12 @@ uint32_t plim_hf_input(plim_hf *h, const char *name, plim_dtype t, plim_ints dim
                          "input '%s' has %" PRId64
                          " in dimension %u, the given shape has %" PRId64,
                          name, dim.p[i], (unsigned)i, in->dim[i]);
-    return plim_nn_input(n, name, t, dim);
+}
+
+uint32_t plim_hf_input(plim_hf *h, const char *name, plim_dtype t, plim_ints dim)
+{
+    plim_hf_check_shape(h, name, h->n.g->n_inputs == 0, dim);
+    return plim_nn_input(&h->n, name, t, dim);
 }
 
 /* [batch, seq], of which the storage of the whole is left where it was divided in place. */

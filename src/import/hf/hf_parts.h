@@ -16,7 +16,9 @@ uint32_t plim_hf_ids(plim_hf *h);
 /* The shape that the user gives an input of that name, or the first one if this is the first; NULL: none. */
 const struct plim_input_shape *plim_hf_bound_shape(const plim_hf *h, const char *name,
                                                    bool first);
-/* An input of these sizes; an error if the user binds others. */
+/* An error if the user gives an input of that name, or the first one, other sizes than these. */
+void plim_hf_check_shape(plim_hf *h, const char *name, bool first, plim_ints dim);
+/* An input of these sizes, with that check. */
 uint32_t plim_hf_input(plim_hf *h, const char *name, plim_dtype t, plim_ints dim);
 /* arange(seq) + past, [1, seq] */
 uint32_t plim_hf_positions(plim_hf *h);
