@@ -10,14 +10,20 @@
 
 extern const plim_importer plim_importer_hf;
 
+typedef struct timm_keys {
+    plim_str pool;
+    int64_t classes,
+        size[3]; /* classes: below 0, those of the network; size: channels, height, width */
+    bool counted, sized; /* whether there are classes, and sizes */
+} timm_keys;
+
 typedef struct timm_file {
-    plim_str architecture, pool;
-    int64_t classes, size[3]; /* size: channels, height, width */
-    bool counted, sized,
-        args; /* counted: classes; args: its class gets arguments of its own */
+    plim_str architecture;
+    timm_keys keys;
+    bool args; /* its class gets arguments of its own */
 } timm_file;
 
-static void read_size(plim_json *j, timm_file *f)
+static void read_size(plim_json *j, timm_keys *f)
 {
     int n = 0;
     plim_json_array(j);
@@ -29,8 +35,7 @@ static void read_size(plim_json *j, timm_file *f)
     f->sized = n == 3;
 }
 
-/* The members that both the file and its "pretrained_cfg" may have. */
-static void read_member(plim_json *j, plim_str key, timm_file *f)
+static void read_key(plim_json *j, plim_str key, timm_keys *f)
 {
     if (plim_str_is(key, "num_classes") && plim_json_peek(j) != PLIM_JSON_NULL) {
         f->classes = plim_json_i64(j);
@@ -59,32 +64,40 @@ static bool is_empty(plim_json *j)
     return empty;
 }
 
+/* Sizes are those of "pretrained_cfg", or of a file without one; the file's own classes come first. */
 static plim_status read_file(plim_bytes b, timm_file *f, plim_err *err)
 {
     plim_json j = plim_hf_json(b, err);
     plim_str key;
-    *f = (timm_file){.architecture = PLIM_STR(""), .pool = PLIM_STR("")};
+    timm_keys own = {.pool = PLIM_STR("")}, inner = own;
+    bool has_inner = false;
+    *f = (timm_file){.architecture = PLIM_STR("")};
     plim_json_object(&j);
     while (plim_json_member(&j, &key)) {
         if (plim_str_is(key, "architecture")) {
             f->architecture = plim_hf_word(&j);
         } else if (plim_str_is(key, "model_args")) {
             f->args = !is_empty(&j);
-        } else if (plim_str_is(key, "pretrained_cfg") &&
-                   plim_json_peek(&j) == PLIM_JSON_OBJECT) {
+        } else if (plim_str_is(key, "pretrained_cfg")) {
+            has_inner = true;
             plim_json_object(&j);
             while (plim_json_member(&j, &key))
-                read_member(&j, key, f);
+                read_key(&j, key, &inner);
         } else {
-            read_member(&j, key, f);
+            read_key(&j, key, &own);
         }
     }
+    f->keys = has_inner ? inner : own;
+    if (own.counted)
+        f->keys.classes = own.classes;
+    f->keys.counted |= own.counted;
     return plim_json_end(&j);
 }
 
 /* What it says as keys of the network. */
 static plim_status keys_of(const timm_file *f, plim_arena *a, plim_str *out, plim_err *err)
 {
+    const timm_keys *k = &f->keys;
     if (!f->architecture.n)
         return plim_fail(err, PLIM_EFORMAT, 0, "'architecture' is not a name");
     plim_buf keys;
@@ -104,26 +117,25 @@ static plim_status keys_of(const timm_file *f, plim_arena *a, plim_str *out, pli
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                          "'model_args': what they change in '" PLIM_STR_FMT "' is not known",
                          PLIM_STR_ARG(name));
-    if (f->counted && f->classes < 1)
-        return plim_fail(err, f->classes ? PLIM_EFORMAT : PLIM_EUNSUPPORTED, 0,
-                         "'num_classes' is %" PRId64
-                         ": only networks that tell classes apart are known",
-                         f->classes);
-    if (f->sized && f->size[1] != f->size[2])
+    if (k->counted && !k->classes)
+        return plim_fail(
+            err, PLIM_EUNSUPPORTED, 0,
+            "'num_classes' is 0: networks without their classifier are not known");
+    if (k->sized && k->size[1] != k->size[2])
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                          "'input_size' is of %" PRId64 " x %" PRId64
                          " pixels, and only squares are known",
-                         f->size[1], f->size[2]);
+                         k->size[1], k->size[2]);
     plim_buf_init(&keys, a);
     plim_buf_printf(&keys, "{\"model_type\": \"" PLIM_STR_FMT "\"", PLIM_STR_ARG(name));
-    if (f->counted)
-        plim_buf_printf(&keys, ", \"num_classes\": %" PRId64, f->classes);
-    if (f->sized)
+    if (k->counted && k->classes > 0)
+        plim_buf_printf(&keys, ", \"num_classes\": %" PRId64, k->classes);
+    if (k->sized)
         plim_buf_printf(&keys, ", \"in_chans\": %" PRId64 ", \"img_size\": %" PRId64,
-                        f->size[0], f->size[1]);
-    if (f->pool.n)
+                        k->size[0], k->size[1]);
+    if (k->pool.n)
         plim_buf_printf(&keys, ", \"global_pool\": \"" PLIM_STR_FMT "\"",
-                        (int)PLIM_MIN(f->pool.n, (size_t)40), f->pool.p);
+                        (int)PLIM_MIN(k->pool.n, (size_t)40), k->pool.p);
     plim_buf_printf(&keys, "}");
     *out = plim_buf_str(&keys);
     return keys.unput ? plim_oom(err) : PLIM_OK;
