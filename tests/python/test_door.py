@@ -273,7 +273,7 @@ class Refusals(Door):
             self.assertRegex(err, r"'toylm' is not supported \(.*\); a Python with transformers may build it: "
                                   r"'pip install torch transformers', or --python PYTHON\n")
         self.assertIn("a Python with timm may build it: 'pip install torch timm',",
-                      self.refused("timm:resnet18", python=None, PLIMSOLL_PYTHON="none"))
+                      self.refused("timm:nobodys_net", python=None, PLIMSOLL_PYTHON="none"))
         self.assertIn("; /nowhere/python cannot be run: No such file or directory\n",
                       self.refused(self.config(), python="/nowhere/python"))
         self.assertEqual(self.exports(), 0)
