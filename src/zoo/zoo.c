@@ -194,23 +194,29 @@ static const plim_zoo_model *zoo_find_loosely(plim_str name)
     return found;
 }
 
-/* "mlp:3,4" is "mlp" with the argument "3,4"; arg->p NULL: no colon. */
+/* The model that has exactly this name, but for its case. */
+static const plim_zoo_model *zoo_find_exactly(plim_str name)
+{
+    const plim_zoo_model *m;
+    for (uint32_t i = 0; (m = plim_zoo_at(i, NULL)); i++)
+        if (zoo_called(m, name))
+            return m;
+    return NULL;
+}
+
+/* "mlp:3,4" is "mlp" with the argument "3,4", "timm:resnet50" a name; arg->p NULL: no argument. */
 static const plim_zoo_model *zoo_find(plim_str name, bool loosely, plim_str *arg)
 {
     const char *colon = name.n ? memchr(name.p, ':', name.n) : NULL;
     *arg = (plim_str){NULL, 0};
-    const plim_zoo_model *m;
-    for (uint32_t i = 0; colon && (m = plim_zoo_at(i, NULL)); i++) /* "timm:resnet50" */
-        if (name_equals(name, plim_str_of(m->name)))
-            return m;
-    if (colon) {
-        *arg = (plim_str){colon + 1, name.n - (size_t)(colon - name.p) - 1};
-        name.n = (size_t)(colon - name.p);
-    }
-    for (uint32_t i = 0; (m = plim_zoo_at(i, NULL)); i++)
-        if (zoo_called(m, name))
-            return arg->p && !m->parse ? NULL : m;
-    return loosely && !arg->p ? zoo_find_loosely(name) : NULL;
+    const plim_zoo_model *m = zoo_find_exactly(name);
+    if (m)
+        return m;
+    if (!colon)
+        return loosely ? zoo_find_loosely(name) : NULL;
+    *arg = (plim_str){colon + 1, name.n - (size_t)(colon - name.p) - 1};
+    m = zoo_find_exactly((plim_str){name.p, (size_t)(colon - name.p)});
+    return m && m->parse ? m : NULL;
 }
 
 bool plim_zoo_has(plim_str name, bool loosely)

@@ -8,8 +8,8 @@ from typing import Any, Dict, Iterator, List, Set, Tuple
 from expr import conjunct, names_of
 from learn import Family, Place
 from merge import Hole, Pieces, Ref, Statement, has_hole
-from probe import GENERIC, modeling, source
 from networks import is_network
+from probe import GENERIC, modeling, source
 from tasks import IMAGE, NEEDED, image_key
 
 # What makes a tensor of another's dtype: the op that does the same with the other tensor as an argument.

@@ -60,6 +60,7 @@ class Network:
         with torch.device("meta"):
             made = self.make(self.name)
         self.keys = keys(self.name, made)
+        self.parameters = sum(p.numel() for p in made.parameters())
         self.__name__, self.__module__, self.forward = type(made).__name__, type(made).__module__, type(made).forward
         known = set(inspect.signature(type(made).__init__).parameters)
         given = {"num_classes", "in_chans"} if self.library == "timm" else {"num_classes"}
@@ -83,4 +84,5 @@ def network(kind: str) -> Network:
 def configuration(kind: str) -> Any:
     """The class of such a configuration."""
     keys = network(kind).keys
-    return type("NetworkConfig", (PreTrainedConfig,), {"__annotations__": {k: type(v) for k, v in keys.items()}, "__module__": __name__, "model_type": kind, **keys})
+    return type("NetworkConfig", (PreTrainedConfig,), {"__annotations__": {k: type(v) for k, v in keys.items()}, "__module__": __name__,
+                                               "model_type": kind, **keys})

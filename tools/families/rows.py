@@ -5,15 +5,12 @@
 
 A row has the parameters that the library counts, and the tags of its weights whose classes and images are those of the network.
 """
-import pathlib
 import sys
 from typing import Iterator, List
 
-import torch
-
 from networks import network
+from table import ROOT, texts
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 FILE = ROOT / "src" / "zoo" / "networks.def"
 HEAD = """/* networks.def -- networks of timm and torchvision that are known by name: tools/families/rows.py writes it.
  *
@@ -41,11 +38,9 @@ def tags(kind: str) -> List[str]:
 
 def row(kind: str) -> Iterator[str]:
     of = network(kind)
-    with torch.device("meta"):
-        count = sum(p.numel() for p in of.make(of.name).parameters())
     names = tags(kind)
     doc, src = (names[0], f"huggingface.co/{names[0]}") if names else (of.__name__, of.version)
-    yield f'NETWORK("{of.library}", "{of.name}", {count},'
+    yield f'NETWORK("{of.library}", "{of.name}", {of.parameters},'
     yield f'        "{doc}", "{src}",'
     lines = [""]
     for other in names or [of.name]:
@@ -57,8 +52,7 @@ def row(kind: str) -> Iterator[str]:
 
 
 def main() -> None:
-    texts = [path.read_text().split("\n", 1)[0] for path in sorted((ROOT / "src" / "families").glob("*.*.fam"))]
-    text = HEAD + "".join("\n".join(row(line[len("family "):])) + "\n" for line in texts)
+    text = HEAD + "".join("\n".join(row(head["family"])) + "\n" for head, _ in texts("*.*.fam"))
     if "--update" in sys.argv:
         FILE.write_text(text)
     else:

@@ -66,8 +66,9 @@ START: Dict[str, Dict[str, Any]] = {
     "gemma3": {"vision_config.image_size": 896, "vision_config.patch_size": 14},
 }
 
-# Keys that are left as they are by default: how a network pools, as its weights say; the loss that balances experts stacks what each layer of experts returned; of the
-# tokens of an image Gemma 3 takes the root; a layer counted from the end is -2 in all models of a class, or -1.
+# Keys that are left as they are by default: how a network pools, as its weights say; the loss that balances experts stacks what
+# each layer of experts returned; of the tokens of an image Gemma 3 takes the root; a layer counted from the
+# end is -2 in all models of a class, or -1.
 LEFT = {"global_pool", "output_router_logits", "mm_tokens_per_image", "vision_feature_layer"}
 
 # Sizes that a class takes without a word although it needs one to be a multiple of the other.

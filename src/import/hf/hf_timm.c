@@ -12,8 +12,8 @@ extern const plim_importer plim_importer_hf;
 
 typedef struct timm_keys {
     plim_str pool;
-    int64_t classes,
-        size[3]; /* classes: below 0, those of the network; size: channels, height, width */
+    int64_t classes;     /* below 0: those of the network */
+    int64_t size[3];     /* channels, height, width */
     bool counted, sized; /* whether there are classes, and sizes */
 } timm_keys;
 
@@ -69,7 +69,7 @@ static plim_status read_file(plim_bytes b, timm_file *f, plim_err *err)
 {
     plim_json j = plim_hf_json(b, err);
     plim_str key;
-    timm_keys own = {.pool = PLIM_STR("")}, inner = own;
+    timm_keys own = {.pool = PLIM_STR(""), .classes = -1}, inner = own;
     bool has_inner = false;
     *f = (timm_file){.architecture = PLIM_STR("")};
     plim_json_object(&j);
@@ -90,7 +90,6 @@ static plim_status read_file(plim_bytes b, timm_file *f, plim_err *err)
     f->keys = has_inner ? inner : own;
     if (own.counted)
         f->keys.classes = own.classes;
-    f->keys.counted |= own.counted;
     return plim_json_end(&j);
 }
 
@@ -117,7 +116,7 @@ static plim_status keys_of(const timm_file *f, plim_arena *a, plim_str *out, pli
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                          "'model_args': what they change in '" PLIM_STR_FMT "' is not known",
                          PLIM_STR_ARG(name));
-    if (k->counted && !k->classes)
+    if (!k->classes)
         return plim_fail(
             err, PLIM_EUNSUPPORTED, 0,
             "'num_classes' is 0: networks without their classifier are not known");
@@ -128,7 +127,7 @@ static plim_status keys_of(const timm_file *f, plim_arena *a, plim_str *out, pli
                          k->size[1], k->size[2]);
     plim_buf_init(&keys, a);
     plim_buf_printf(&keys, "{\"model_type\": \"" PLIM_STR_FMT "\"", PLIM_STR_ARG(name));
-    if (k->counted && k->classes > 0)
+    if (k->classes > 0)
         plim_buf_printf(&keys, ", \"num_classes\": %" PRId64, k->classes);
     if (k->sized)
         plim_buf_printf(&keys, ", \"in_chans\": %" PRId64 ", \"img_size\": %" PRId64,
