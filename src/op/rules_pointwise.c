@@ -712,7 +712,10 @@ void plim_run_where(plim_call *c)
     plim_machine *m = c->m;
     plim_t cond = plim_arg_tensor(c, 0),
            in[2] = {pointwise_operand(c, 1), pointwise_operand(c, 2)};
-    plim_meta ab = plim_iter_meta(m, in[0], in[1], plim_result_type(m, in[0], in[1]));
+    plim_dtype t = plim_result_type(m, in[0], in[1]);
+    if (t == PLIM_F64 && plim_m_is_wrapped(m, in[0]) && plim_m_is_wrapped(m, in[1]))
+        t = PLIM_F32; /* two numbers have the default type */
+    plim_meta ab = plim_iter_meta(m, in[0], in[1], t);
     plim_meta out = ab;
     for (int i = 0; i < 2; i++)
         if (plim_m_is_wrapped(m, in[i])) {
