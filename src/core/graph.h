@@ -140,7 +140,8 @@ typedef struct plim_graph_sizes {
     int64_t seq_max;  /* the longest that the model was made for; 0: no limit, or not known */
     int64_t virtual_tokens; /* in front of those of each sequence, as bound */
     int64_t images;         /* of each sequence, as bound */
-    bool takes_images;      /* besides tokens */
+    bool takes_images;      /* besides tokens, or makes them */
+    int64_t width, height;  /* of those that it makes; 0: it makes none */
     bool uneven;            /* sequences are padded or packed, as bound: an input says how */
 } plim_graph_sizes;
 
@@ -164,6 +165,7 @@ typedef struct plim_graph {
         uint32_t values, nodes, scopes, inputs, outputs;
     } cap;                  /* what the arrays have room for */
     bool labels_are_inputs; /* an input serves as labels, too */
+    bool denoises;          /* its output is compared with noise, in fp32 */
     bool lifetimes; /* nodes say how long variables live: a value goes after its last use */
     uint64_t packed_weights; /* of quantized modules, which are not among its parameters */
     plim_graph_about about;
@@ -218,6 +220,16 @@ bool plim_graph_add_dim(plim_graph *g, plim_str name, int64_t value);
 /* Of its first parameter that is not packed; fp32 if there is none. */
 plim_dtype plim_graph_dtype(const plim_graph *g);
 bool plim_graph_add_kv(plim_graph *g, const plim_kv_layers *kv); /* and to kv.elements */
+
+/* How a part of a model becomes part of a whole. */
+typedef struct plim_append {
+    plim_str name; /* of the module that it is */
+    bool runs;     /* its nodes, too; else only what it holds */
+    bool trained;  /* else its parameters are frozen */
+    bool returns;  /* its outputs are those of the whole */
+} plim_append;
+/* What they refer to is shared, so that both are of one arena.  False: our memory is full. */
+bool plim_graph_append(plim_graph *g, const plim_graph *part, const plim_append *how);
 
 /* NULL if the graph is sound, else what is wrong: ids in range, each value
  * made before it is used, scopes acyclic, sizes that do not overflow. */

@@ -9,7 +9,8 @@ static const char generic[] =
     "_name_or_path bos_token_id eos_token_id pad_token_id sep_token_id decoder_start_token_id initializer_range "
     "use_cache return_dict output_hidden_states output_attentions chunk_size_feed_forward problem_type "
     "quantization_config attn_implementation _attn_implementation is_encoder_decoder torchscript use_bfloat16 "
-    "pruned_heads finetuning_task task_specific_params out_features out_indices stage_names";
+    "pruned_heads finetuning_task task_specific_params out_features out_indices stage_names "
+    "_class_name _diffusers_version";
 
 /* Factors of rotary embeddings, which change values only.
  * src: transformers 5.24 modeling_rope_utils.py */
@@ -119,7 +120,7 @@ static bool is_number(fam_value v, double x)
 }
 
 /* Whether the family was made with such a value. */
-static bool in_domain(const fam_key *k, fam_value v)
+static bool in_domain(fam_program *p, const fam_key *k, fam_value v)
 {
     plim_str left = k->domain;
     fam_line l = {left.p, left.p + left.n, 0};
@@ -144,6 +145,12 @@ static bool in_domain(const fam_key *k, fam_value v)
         } else if (plim_fam_take(&l, "True") || plim_fam_take(&l, "False")) {
             if (v.kind == FAM_BOOL && v.i == (l.p[-1] == 'e' && l.p[-2] == 'u'))
                 return true;
+        } else if (l.p < l.end && *l.p == '[') {
+            const fam_expr *list = plim_fam_parse(&p->names, &l);
+            if (list && plim_fam_equal(v, plim_fam_eval(&p->names, list)))
+                return true;
+            if (p->names.st)
+                return false;
         } else if (plim_fam_take(&l, "'")) {
             const char *from = l.p;
             while (l.p < l.end && *l.p != '\'')
@@ -262,7 +269,7 @@ static void read_member(reading *r, plim_str full, plim_str key, int depth)
     fam_value v = read_value(r, 0);
     if (!k || (null && k->optional))
         return;
-    if (!in_domain(k, v))
+    if (!in_domain(p, k, v))
         refuse_key(p, now, k);
     p->names.values[k->name] = v;
     r->given[at] = true;

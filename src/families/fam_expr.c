@@ -309,7 +309,7 @@ static fam_value bool_value(bool b) { return (fam_value){.kind = FAM_BOOL, .i = 
 static bool is_int(fam_value v) { return v.kind == FAM_INT || v.kind == FAM_BOOL; }
 static double real_of(fam_value v) { return v.kind == FAM_FLOAT ? v.f : (double)v.i; }
 
-static bool are_equal(fam_value a, fam_value b)
+bool plim_fam_equal(fam_value a, fam_value b)
 {
     if (is_int(a) && is_int(b))
         return a.i == b.i;
@@ -324,7 +324,7 @@ static bool are_equal(fam_value a, fam_value b)
         return plim_str_eq(a.s, b.s);
     bool same = a.n == b.n;
     for (uint32_t i = 0; same && i < a.n; i++)
-        same = are_equal(a.items[i], b.items[i]);
+        same = plim_fam_equal(a.items[i], b.items[i]);
     return same;
 }
 
@@ -372,7 +372,7 @@ static bool list_has(fam_value list, fam_value v)
 {
     bool found = false;
     for (uint32_t i = 0; list.kind == FAM_LIST && i < list.n; i++)
-        found |= are_equal(list.items[i], v);
+        found |= plim_fam_equal(list.items[i], v);
     return found;
 }
 
@@ -427,7 +427,7 @@ fam_value plim_fam_eval(fam_names *x, const fam_expr *e)
     fam_value a = plim_fam_eval(x, e->a), b = plim_fam_eval(x, e->b);
     switch (e->op) {
     case X_ITEM: return item_of(x, a, b);
-    case X_EQ: return bool_value(are_equal(a, b));
+    case X_EQ: return bool_value(plim_fam_equal(a, b));
     case X_GT: return bool_value(is_more(a, b));
     case X_LT: return bool_value(is_more(b, a));
     case X_IN: return bool_value(list_has(b, a));

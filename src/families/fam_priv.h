@@ -55,6 +55,7 @@ const fam_expr *plim_fam_parse(fam_names *x, fam_line *l);
 fam_value plim_fam_eval(fam_names *x, const fam_expr *e);
 int64_t plim_fam_int(fam_names *x, const fam_expr *e); /* 0 after an error */
 bool plim_fam_true(fam_names *x, const fam_expr *e);
+bool plim_fam_equal(fam_value a, fam_value b);
 bool plim_fam_uses(const fam_expr *e, uint32_t name);
 
 static inline void plim_fam_space(fam_line *l)
@@ -172,6 +173,12 @@ typedef struct fam_key {
 
 typedef struct plim_family_model fam_program;
 /* A text, and the keys of a configuration. */
+/* "size $patches = $height // 16 * ($width // 16)" */
+typedef struct fam_size {
+    plim_str name;
+    const fam_expr *expr;
+} fam_size;
+
 struct plim_family_model {
     fam_names names;
     plim_str family, class, task;
@@ -183,8 +190,14 @@ struct plim_family_model {
     plim_str *alias; /* of which key */
     uint32_t n_blocks, cap_blocks, n_aliases, cap_aliases;
     const fam_stmt *inputs;
-    const fam_expr *image[2];  /* height and width; NULL: none is an input */
-    bool fixed;                /* the class takes no others */
+    const fam_expr *image[2]; /* height and width; NULL: none is an input */
+    bool fixed;               /* the class takes no others */
+    const fam_expr
+        *seq; /* tokens of text, of what is called with their states; NULL: it is not */
+    const fam_expr *frames;   /* of a video; NULL: none is an input */
+    const fam_expr *multiple; /* of what height and width are; NULL: of 1 */
+    fam_size *sizes;          /* that the class works with, in order */
+    uint32_t n_sizes, cap_sizes;
     const fam_expr *positions; /* how many tokens have a row of a table; NULL: not said */
     plim_str attention;        /* by default; empty: it has none */
     plim_str made;             /* "transformers 5.24.0, torch 2.13.0, ..." */

@@ -295,8 +295,10 @@ static result of_ref(runner *r, const frame *f, const fam_ref *ref)
 static result found_of(runner *r, const frame *f, const fam_ref *ref)
 {
     result v = {NULL, 0};
-    for (; ref && !v.n && !is_stopped(r); ref = ref->otherwise)
+    for (; ref && !v.n && !is_stopped(r); ref = ref->otherwise) {
         v = of_ref(r, f, ref);
+        v.n -= v.n == 1 && v.ids[0] == PLIM_NONE; /* a variable that a loop left without */
+    }
     return v;
 }
 
@@ -606,8 +608,11 @@ static void run_list(runner *r, frame *f, const fam_stmt *s)
 {
     if (s->what == FAM_NEXT) {
         uint32_t *ids = PLIM_NEW_N(r->a, uint32_t, (uint64_t)s->n + 1);
-        for (uint32_t i = 0; ids && i < s->n; i++)
-            ids[i] = value_of(r, f, &s->args[i].ref);
+        for (uint32_t i = 0; ids && i < s->n;
+             i++) { /* what the last turn leaves may be less */
+            const result v = found_of(r, f, &s->args[i].ref);
+            ids[i] = v.n ? v.ids[0] : PLIM_NONE;
+        }
         f->next = ids;
         f->n_next = ids ? s->n : 0;
         return;
@@ -686,21 +691,21 @@ static void run_body(runner *r, frame *f, const fam_block *b, const char *name)
 
 /* ---- the model -------------------------------------------------------------------------------------------- */
 
-static void set_value(fam_program *p, const char *name, fam_value v)
+static void set_value(fam_program *p, plim_str name, fam_value v)
 {
-    uint32_t id = plim_fam_name(&p->names, plim_str_of(name));
+    uint32_t id = plim_fam_name(&p->names, name);
     if (!p->names.st)
         p->names.values[id] = v;
 }
 
 static void set_word(fam_program *p, const char *name, plim_str word)
 {
-    set_value(p, name, (fam_value){.kind = FAM_WORD, .s = word});
+    set_value(p, plim_str_of(name), (fam_value){.kind = FAM_WORD, .s = word});
 }
 
 static void set_number(fam_program *p, const char *name, int64_t i)
 {
-    set_value(p, name, (fam_value){.kind = FAM_INT, .i = i});
+    set_value(p, plim_str_of(name), (fam_value){.kind = FAM_INT, .i = i});
 }
 
 /* The sizes of images, which the configuration has, too. */
@@ -717,20 +722,39 @@ static void set_image(fam_program *p, const plim_family_call *call)
                           "configuration, %" PRId64 " x %" PRId64,
                           call->image[0], call->image[1], plim_fam_int(&p->names, p->image[0]),
                           plim_fam_int(&p->names, p->image[1]));
-        set_number(p, names[i], other ? other : size);
+        size = other ? other : size;
+        int64_t multiple = p->multiple ? plim_fam_int(&p->names, p->multiple) : 1;
+        if (multiple > 1 && size % multiple)
+            plim_fam_fail(&p->names, 0,
+                          "images of %" PRId64
+                          " pixels: height and width are multiples of %" PRId64,
+                          size, multiple);
+        set_number(p, names[i], size);
     }
+}
+
+void plim_family_image(plim_family_model *m, const plim_family_call *call, int64_t *height,
+                       int64_t *width)
+{
+    *height = call->image[0] ? call->image[0] : plim_fam_int(&m->names, m->image[0]);
+    *width = call->image[1] ? call->image[1] : plim_fam_int(&m->names, m->image[1]);
 }
 
 static void set_call(fam_program *p, const plim_family_call *call, plim_dtype dtype)
 {
     set_image(p, call);
     set_number(p, "B", call->batch);
-    set_number(p, "S", call->seq);
+    set_number(p, "S", call->seq || !p->seq ? call->seq : plim_fam_int(&p->names, p->seq));
+    if (p->frames)
+        set_number(p, "$frames",
+                   call->frames ? call->frames : plim_fam_int(&p->names, p->frames));
     set_number(p, "$images", call->images);
     set_number(p, "$train", call->train);
     set_number(p, "$cache", call->cache);
     set_word(p, "$attention", call->eager ? PLIM_STR("eager") : p->attention);
     set_word(p, "$dtype", plim_str_of(plim_dtype_rows[dtype].torch + strlen("torch.")));
+    for (uint32_t i = 0; i < p->n_sizes && !p->names.st; i++)
+        set_value(p, p->sizes[i].name, plim_fam_eval(&p->names, p->sizes[i].expr));
 }
 
 static uint32_t add_input(runner *r, const fam_stmt *s)
@@ -863,6 +887,18 @@ const char *plim_family_input(const plim_family_model *m)
 bool plim_family_reads(const plim_family_model *m)
 {
     return !strcmp(plim_family_input(m), "input_ids");
+}
+
+int64_t plim_family_text(plim_family_model *m)
+{
+    return m->seq ? plim_fam_int(&m->names, m->seq) : 0;
+}
+
+bool plim_family_denoises(const plim_family_model *m) { return m->seq; }
+
+int64_t plim_family_frames(plim_family_model *m)
+{
+    return m->frames ? plim_fam_int(&m->names, m->frames) : 0;
 }
 
 plim_str plim_family_library(const plim_family_model *m)

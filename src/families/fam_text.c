@@ -503,6 +503,8 @@ static void read_key(reader *r)
     if (!plim_fam_take(&r->line, ":"))
         fail_expected(r, "':'");
     k.domain = read_upto(r, "=");
+    while (k.domain.n && k.domain.p[k.domain.n - 1] == ' ')
+        k.domain.n--;
     bool fallback = plim_fam_take(&r->line, "=");
     fam_line from = r->line;
     if (fallback)
@@ -571,6 +573,20 @@ static void read_image(reader *r)
     p->fixed = plim_fam_take(&r->line, "fixed");
 }
 
+/* "size $patches = $height // 16 * ($width // 16)" */
+static void read_size(reader *r)
+{
+    fam_program *p = r->p;
+    fam_size size = {.name = read_upto(r, " =")};
+    if (!plim_fam_take(&r->line, "="))
+        fail_expected(r, "'='");
+    size.expr = plim_fam_parse(r->x, &r->line);
+    if (!PLIM_PUSH_ROOM(p->names.arena, p->sizes, p->n_sizes, p->cap_sizes))
+        plim_fam_oom(r->x);
+    else
+        p->sizes[p->n_sizes++] = size;
+}
+
 /* "class Qwen3ForCausalLM" */
 static void read_head(reader *r)
 {
@@ -617,6 +633,14 @@ plim_status plim_fam_read(fam_program *p, plim_arena *a, plim_str text, plim_err
             p->positions = plim_fam_parse(r.x, &r.line);
         else if (take_word(&r, "image"))
             read_image(&r);
+        else if (take_word(&r, "seq"))
+            p->seq = plim_fam_parse(r.x, &r.line);
+        else if (take_word(&r, "frames"))
+            p->frames = plim_fam_parse(r.x, &r.line);
+        else if (take_word(&r, "multiple"))
+            p->multiple = plim_fam_parse(r.x, &r.line);
+        else if (take_word(&r, "size"))
+            read_size(&r);
         else if (take_word(&r, "labels"))
             inputs = read_input(&r, FAM_LABELS, inputs);
         else

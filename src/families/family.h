@@ -45,13 +45,18 @@ bool plim_family_caches(
     const plim_family_model *m); /* generation keeps keys and values, or states */
 bool plim_family_sees(const plim_family_model *m);  /* is called with images */
 bool plim_family_reads(const plim_family_model *m); /* is called with tokens */
+int64_t plim_family_text(
+    plim_family_model *m); /* tokens of the text whose states it is called with; 0: none */
+bool plim_family_denoises(const plim_family_model *m); /* is a step of a diffusion model */
+int64_t plim_family_frames(plim_family_model *m);   /* of the video that it makes; 0: none */
 bool plim_family_fixed(const plim_family_model *m); /* with images of one size */
 /* How many tokens a sequence has at most, INT64_MAX if that is not said; *hard: they are rows of a table. */
 int64_t plim_family_positions(plim_family_model *m, bool *hard);
 
 /* How the model is called. */
 typedef struct plim_family_call {
-    int64_t batch, seq;
+    int64_t batch, seq;     /* seq 0: the family's own, of those that have one */
+    int64_t frames;         /* of a video; 0: the family's own */
     int64_t images;         /* of each sequence, where it takes tokens, too */
     int64_t image[2];       /* height and width of its images; 0: as the configuration says */
     bool train;             /* with labels, in train mode */
@@ -59,6 +64,10 @@ typedef struct plim_family_call {
     bool cache;             /* use_cache */
     bool eager;             /* attention; else what transformers takes by default */
 } plim_family_call;
+
+/* Height and width of its images. */
+void plim_family_image(plim_family_model *m, const plim_family_call *call, int64_t *height,
+                       int64_t *width);
 
 /* Writes the model, parameters in n->dtype. */
 void plim_family_build(plim_nn *n, plim_family_model *m, const plim_family_call *call);

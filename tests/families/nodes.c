@@ -55,6 +55,8 @@ static plim_family_call call_of(int argc, char **argv)
         call.cache |= !strcmp(argv[i], "cache");
         if (!strncmp(argv[i], "images=", 7))
             call.images = atoll(argv[i] + 7);
+        else if (!strncmp(argv[i], "frames=", 7))
+            call.frames = atoll(argv[i] + 7);
         else if (strchr(argv[i], 'x')) {
             call.image[0] = atoll(argv[i]);
             call.image[1] = atoll(strchr(argv[i], 'x') + 1);
@@ -73,7 +75,7 @@ int main(int argc, char **argv)
     if (argc < 6) {
         fprintf(stderr,
                 "usage: %s FAMILY.fam CONFIG.json DTYPE BATCH SEQ [train] [eager] [cache] "
-                "[HEIGHTxWIDTH] [images=N]\n",
+                "[HEIGHTxWIDTH] [images=N] [frames=N]\n",
                 argv[0]);
         return 2;
     }

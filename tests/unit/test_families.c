@@ -422,6 +422,118 @@ static void test_keeps(void **state)
     }
 }
 
+/* A denoiser: sizes with names, height and width in steps, its own numbers of tokens and frames, one list. */
+static const char maker[] = "family maker\n"
+                            "class Maker\n"
+                            "task denoiser\n"
+                            "input x [B, $patches, wide] $dtype\n"
+                            "input text [B, S] $dtype\n"
+                            "image 64, 64\n"
+                            "multiple 16\n"
+                            "seq 7\n"
+                            "frames 9\n"
+                            "size $latents = ($frames - 1) // 4 + 1\n"
+                            "size $patches = $latents * ($height // 16) * ($width // 16)\n"
+                            "key wide: int = 4\n"
+                            "key blocks: [1, 2]\n"
+                            "at =\n"
+                            " type Maker\n"
+                            " param weight [wide] $dtype\n"
+                            "at /\n"
+                            " type Maker\n"
+                            " 0 relu(%x)\n"
+                            " if $dtype == 'float16'\n"
+                            "  1 clip(%0, min=-1, max=1)\n"
+                            " return 0=%1|0\n";
+
+static void test_denoiser(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config;
+        plim_family_call call;
+        int64_t patches, tokens; /* 0: refused */
+        const char *why;
+    } rows[] = {
+        {"{\"blocks\": [1, 2]}", {.batch = 2}, 3 * 4 * 4, 7, NULL},
+        {"{\"blocks\": [1, 2]}", {.batch = 2, .seq = 5, .frames = 1}, 4 * 4, 5, NULL},
+        {"{\"blocks\": [1, 2]}", {.batch = 2, .image = {32, 48}}, 3 * 2 * 3, 7, NULL},
+        {"{\"blocks\": [1, 2]}", {.batch = 2, .image = {40, 48}}, 0, 0, "multiples of 16"},
+        {"{\"blocks\": [1, 3]}", {.batch = 2}, 0, 0, "it was learnt with [1, 2]"},
+        {"{}", {.batch = 2}, 0, 0, "'blocks' is missing"},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        const plim_family f = {"maker", "Maker", (const unsigned char *)maker,
+                               sizeof maker - 1};
+        plim_arena a = PLIM_ARENA_INIT;
+        plim_graph g = {.arena = &a};
+        plim_err err = PLIM_ERR_INIT;
+        plim_family_model *m;
+        plim_nn n;
+        assert_int_equal(plim_graph_init(&g, &a, &err), PLIM_OK);
+        plim_nn_init(&n, &g, &err);
+        plim_status st = plim_family_open(&a, &f, plim_str_of(rows[i].config), &m, &err);
+        if (!st) {
+            plim_family_build(&n, m, &rows[i].call);
+            st = n.st;
+        }
+        CHECK(err.msg, !st == (rows[i].patches > 0));
+        CHECK(err.msg, !st || strstr(err.msg, rows[i].why));
+        if (!st) {
+            CHECK(rows[i].config, g.values[g.inputs[0]].meta.dim[1] == rows[i].patches);
+            CHECK(rows[i].config, g.values[g.inputs[1]].meta.dim[1] == rows[i].tokens);
+            CHECK(rows[i].config, g.n_nodes == 1 && plim_family_denoises(m));
+        }
+        plim_arena_free(&a);
+    }
+}
+
+/* Two of them in one graph: names have the part's in front, and only one is trained. */
+static void test_append(void **state)
+{
+    (void)state;
+    const plim_family f = {"maker", "Maker", (const unsigned char *)maker, sizeof maker - 1};
+    static const plim_append how[] = {
+        {.name = {"first", 5}, .runs = true},
+        {.name = {"second", 6}, .runs = true, .trained = true, .returns = true},
+        {.name = {"third", 5}}};
+    const plim_family_call call = {.batch = 2};
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_graph whole = {.arena = &a};
+    plim_err err = PLIM_ERR_INIT;
+    assert_int_equal(plim_graph_init(&whole, &a, &err), PLIM_OK);
+    for (size_t i = 0; i < PLIM_COUNT(how); i++) {
+        plim_graph g = {.arena = &a};
+        plim_family_model *m;
+        plim_nn n;
+        assert_int_equal(plim_graph_init(&g, &a, &err), PLIM_OK);
+        plim_nn_init(&n, &g, &err);
+        assert_int_equal(plim_family_open(&a, &f, PLIM_STR("{\"blocks\": [1, 2]}"), &m, &err),
+                         PLIM_OK);
+        plim_family_build(&n, m, &call);
+        assert_int_equal(n.st, PLIM_OK);
+        assert_true(plim_graph_append(&whole, &g, &how[i]));
+    }
+    const char *why = plim_graph_check(&whole);
+    CHECK(why ? why : "", !why);
+    assert_int_equal(whole.n_inputs, 4);
+    assert_int_equal(whole.n_outputs, 1);
+    assert_int_equal(whole.n_nodes, 2);
+    uint32_t parameters = 0, trained = 0;
+    for (uint32_t i = 0; i < whole.n_values; i++) {
+        parameters += whole.values[i].kind == PLIM_VALUE_PARAMETER;
+        trained +=
+            whole.values[i].kind == PLIM_VALUE_PARAMETER && whole.values[i].requires_grad;
+    }
+    assert_int_equal(parameters, 3);
+    assert_int_equal(trained, 1);
+    const plim_node *last = &whole.nodes[1];
+    CHECK("its scope", plim_str_is(whole.scopes[last->scope].path, "second"));
+    CHECK("its input", plim_node_value(last, 0) == whole.inputs[2]);
+    CHECK("its output", whole.outputs[0] == last->outs[0]);
+    plim_arena_free(&a);
+}
+
 /* RoBERTa's first token has the row after that of padding. */
 static void test_positions(void **state)
 {
@@ -524,6 +636,7 @@ int main(void)
         cmocka_unit_test(test_builds),    cmocka_unit_test(test_refuses),
         cmocka_unit_test(test_images),    cmocka_unit_test(test_parts),
         cmocka_unit_test(test_keeps),     cmocka_unit_test(test_tests_of_items),
+        cmocka_unit_test(test_denoiser),  cmocka_unit_test(test_append),
         cmocka_unit_test(test_positions), cmocka_unit_test(test_broken_texts),
         cmocka_unit_test(test_library),
     };

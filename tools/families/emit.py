@@ -93,7 +93,7 @@ class Emit:
         target = target.replace("aten.", "", 1) if target.startswith("aten.") else ":" + target
         target = target[:-len(".default")] if target.endswith(".default") else target
         target, args = typed(target, args)
-        return f"{target}({', '.join((f'{k}=' if k != 'self' else '') + v for k, v in args.items())})"
+        return f"{target}({', '.join((f'{k}=' if k != 'self' or re.match('[-0-9]', v) else '') + v for k, v in args.items())})"
 
     def pieces(self, s: Statement, name: str, pieces: Pieces, holes: Iterator[str], numbers: Dict[Statement, int],
                nth: int = 0) -> Iterator[str]:
@@ -138,6 +138,8 @@ class Emit:
             first = (study.config({}).pad_token_id or 0) + 1
             head.append(f"positions {self.expr('max_position_embeddings')} - {first}")
         head += images
+        head += [f"{name} {getattr(study.cls, name)}" for name in ("seq", "frames", "multiple") if getattr(study.cls, name, 0)]
+        head += [f"size {name} = {self.expr(text)}" for name, text in getattr(study.cls, "named", {}).items()]
         head += [f"attention {study.sdpa}"] if study.attends else []
         head += [f"alias {a} {b}" for a, b in sorted((study.config_class.attribute_map or {}).items())]
         head += [f"alias {part}.{a} {part}.{b}" for part, c in study.parts.items() for a, b in sorted((c.attribute_map or {}).items())]
@@ -159,7 +161,10 @@ class Emit:
     def image(self) -> str:
         """The sizes of images, as tasks.image has them."""
         key = image_key(self.family.study.plain)
-        if isinstance(self.family.study.plain.get(key, IMAGE), int):
+        cls = self.family.study.cls
+        if hasattr(cls, "image"):
+            text = [self.expr(cls.image)] * 2
+        elif isinstance(self.family.study.plain.get(key, IMAGE), int):
             text = [self.expr(key) if key else str(IMAGE)] * 2
         else:
             text = [self.expr(f"{key}[0]"), self.expr(f"{key}[-1]")]
@@ -185,7 +190,7 @@ class Emit:
         study = self.family.study
         optional = "?" if raw_default(*study.owner(key)) is None else ""
         default = self.family.defaults.get(key, "?")
-        needed = key in NEEDED.get(study.kind, {}) or default == "?"
+        needed = key in NEEDED.get(study.kind, {}) or key in getattr(study.cls, "needed", ()) or default == "?"
         return f"key {key}{optional}: {self.domain(key)}" + ("" if needed else f" = {default}")
 
     def domain(self, key: str) -> str:
@@ -193,7 +198,9 @@ class Emit:
         value = study.plain.get(key)
         seen = {repr(r.row.get(key)) for r in study.runs} | study.words.get(key, set())
         words = sorted(w for w in seen if w[0] == "'" or w == "None")
-        if any(w[0] == "[" for w in seen) or isinstance(value, list):
+        if isinstance(value, list) and key in study.refused:
+            words.append(repr(value))  # no other
+        elif any(w[0] == "[" for w in seen) or isinstance(value, list):
             words.append("list")
         if {"True", "False"} <= seen:
             words.append("bool")

@@ -339,7 +339,7 @@ class _Run:
                 self.names[v.id] = ("turn", (at, "0"), k, n) if spread else ("n", at, str(k))
         elif isinstance(item, Held):
             # by the first name that this body has for its memory
-            known = next((i for i in item.value.storage.ids if i in self.names), None)
+            known = next((i for i in ([item.value.id] if item.itself else item.value.storage.ids) if i in self.names), None)
             r = self.names[known] if known is not None else ("turn",)
             if r[0] != "turn" and (r[0] != "up" or r[1][0] != "turn"):
                 self.signs.append(("held", self.named(known)))
@@ -381,7 +381,7 @@ class _Run:
         out: Dict[int, List[int]] = {}
         at = [(i, self._list_of(item)) for i, item in enumerate(items)]
         calls = [(i, key[0], key[1]) for i, key in at if key]
-        k = 0
+        k, free = 0, 0  # free: where the last loop ends
         while k < len(calls):
             i, name, number = calls[k]
             starts = [i]
@@ -401,7 +401,7 @@ class _Run:
             # items before the first call that are like those before the second belong to its turn
             pre = 0
             end = starts[-1] + 1
-            while pre < len(tail) and starts[0] - pre - 1 >= 0 and \
+            while pre < len(tail) and starts[0] - pre - 1 >= free and \
                     _token(items[starts[0] - pre - 1]) == tail[len(tail) - 1 - pre] and \
                     not any(_token(items[s - pre - 1]) != tail[len(tail) - 1 - pre] for s in starts[1:]):
                 pre += 1
@@ -417,6 +417,7 @@ class _Run:
                 n += 1
             cuts = [s - pre for s in starts] + [end + n]
             out[cuts[0]] = cuts
+            free = cuts[-1]
             k = next((m for m in range(k, len(calls)) if calls[m][0] >= cuts[-1]), len(calls))
         return out
 

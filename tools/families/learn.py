@@ -544,6 +544,8 @@ def _kinds(item: Item) -> List[str]:
 def cases(rows: Any, values: List[int], cand: Set[str], sizes: Set[str]) -> Optional[str]:
     """Two expressions and a test."""
     for test, mask in _splits(rows, cand):
+        if not any(mask) or all(mask):
+            continue
         parts = []
         for side in (True, False):
             some = [(r, v) for r, v, m in zip(rows, values, mask) if m == side]
@@ -558,6 +560,13 @@ def cases(rows: Any, values: List[int], cand: Set[str], sizes: Set[str]) -> Opti
 
 
 def _splits(rows: Any, cand: Set[str]) -> Iterator[Tuple[str, List[bool]]]:
+    for at in [k for k in ("i0", "i1", "j0", "j1") if k in cand]:  # the last layer, or those of a list
+        for name in sorted(cand - {at}):
+            kinds_of = {type(row.get(name)) for row in rows}
+            if kinds_of == {int}:
+                yield f"{at} == {name} - 1", [row[at] == row[name] - 1 for row in rows]
+            elif kinds_of == {list}:
+                yield f"{at} in {name}", [row[at] in row[name] for row in rows]
     for name in sorted(cand):
         column = [row.get(name) for row in rows]
         kinds = sorted(set(map(repr, column)))
@@ -565,8 +574,7 @@ def _splits(rows: Any, cand: Set[str]) -> Iterator[Tuple[str, List[bool]]]:
                 any(c is None for c in column):
             for x in kinds if len(kinds) <= 4 else ["None"]:
                 mask = [repr(c) == x for c in column]
-                if any(mask) and not all(mask):
-                    yield f"{name} == {x}", mask
+                yield f"{name} == {x}", mask
 
 
 def one_apart(row: Dict[str, Any], plain: Dict[str, Any], key: str) -> bool:

@@ -26,6 +26,7 @@ def built(program: str, text: str, keys: Dict[str, Any], how: Dict[str, Any]) ->
             [w for w in ("train", "cache") if how["$" + w]] + ["eager"] * (how["$attention"] == "eager")
         words += [f"{how.get('$height', 0)}x{how.get('$width', 0)}"] if {'$height', '$width'} & set(how) else []
         words += [f"images={how['$images']}"] if "$images" in how else []
+        words += [f"frames={how['$frames']}"] if "$frames" in how else []
         done = subprocess.run(words, capture_output=True, text=True)
     lines = []
     for line in done.stdout.splitlines():

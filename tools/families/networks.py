@@ -11,10 +11,12 @@ import importlib.metadata
 import inspect
 import sys
 import types
-from typing import Any, Dict
+from typing import Any, Dict, Union
 
 import torch
 from transformers import PreTrainedConfig
+
+from denoisers import Denoiser
 
 # torchvision's C++ ops are built for another PyTorch; its models do not need them.
 sys.modules.setdefault("torchvision._meta_registrations", types.ModuleType("none"))
@@ -48,7 +50,8 @@ MAKE = {"timm": (_timm, _timm_keys), "torchvision": (_torchvision, _torchvision_
 
 
 def is_network(kind: str) -> bool:
-    return kind.partition(":")[0] in MAKE
+    """Whether it is of another library than transformers."""
+    return kind.partition(":")[0] in (*MAKE, Denoiser.library)
 
 
 class Network:
@@ -65,6 +68,7 @@ class Network:
         known = set(inspect.signature(type(made).__init__).parameters)
         given = {"num_classes", "in_chans"} if self.library == "timm" else {"num_classes"}
         self.taken = {k for k in self.keys if {k, k.replace("img", "image")} & known or k in given}
+        self.annotations = {k: type(v).__name__ for k, v in self.keys.items()}
         self.version = f"{self.library} {importlib.metadata.version(self.library)}"
 
     @property
@@ -76,13 +80,13 @@ class Network:
 
 
 @functools.lru_cache(None)
-def network(kind: str) -> Network:
-    return Network(kind)
+def network(kind: str) -> Union[Network, Denoiser]:
+    return (Denoiser if kind.startswith(Denoiser.library) else Network)(kind)
 
 
 @functools.lru_cache(None)
 def configuration(kind: str) -> Any:
     """The class of such a configuration."""
-    keys = network(kind).keys
-    return type("NetworkConfig", (PreTrainedConfig,), {"__annotations__": {k: type(v) for k, v in keys.items()}, "__module__": __name__,
-                                               "model_type": kind, **keys})
+    of = network(kind)
+    return type("NetworkConfig", (PreTrainedConfig,), {"__annotations__": of.annotations, "__module__": __name__,
+                                                       "model_type": kind, **of.keys})

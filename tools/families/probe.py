@@ -146,6 +146,8 @@ class Study:
         try:
             with torch.device("meta"):
                 model = self.cls._from_config(config) if hasattr(self.cls, "_from_config") else self.cls(config)
+            if self.task.name == "denoiser":  # scripts of diffusers cast all, once it is made
+                model.to(dtype)
             self.made = static(model, self.lists, dtype)  # a cast gives buffers other types, and a run may add some
             model.to(dtype)
         finally:
@@ -153,19 +155,21 @@ class Study:
         model.train(how["$train"])
         return config, model
 
-    def inputs(self, row: Dict[str, Any], how: Dict[str, Any]) -> Dict[str, torch.Tensor]:
-        out = {}
+    def inputs(self, row: Dict[str, Any], how: Dict[str, Any]) -> Dict[str, Any]:
+        more = getattr(self.cls, "more", None)
+        out: Dict[str, Any] = more(row) if more else {}
         for name, (shape, dtype) in self.task.taken(self.cls, how["$train"]).items():
             size = [value_of(s, row) for s in shape]
             if 0 not in size:
-                out[name] = torch.zeros(size, dtype=getattr(torch, how["$dtype"] if dtype == "$dtype" else dtype),
-                                        device="meta")
+                into, _, inner = name.rpartition(".")
+                (out.setdefault(into, {}) if into else out)[inner] = \
+                    torch.zeros(size, dtype=getattr(torch, how["$dtype"] if dtype == "$dtype" else dtype), device="meta")
         return out
 
     def once(self, moved: Dict[str, Any], how: Dict[str, Any]) -> Run:
         run = Run(moved, how)
+        run.row = self.row(self.flat(moved), how)  # a class may change its configuration
         config, model = self.model(moved, how)
-        run.row = self.row(self.flat(moved, config), how)
         config.use_cache = how["$cache"]
         run.static = self.made
         run.bodies = Fold(self.lists).fold(trace(model, self.inputs(run.row, how)))
@@ -176,8 +180,11 @@ class Study:
 
     def row(self, flat: Dict[str, Any], how: Dict[str, Any]) -> Dict[str, Any]:
         """The features of a run."""
-        sizes = image(flat) if self.task.has("$height") else {}
-        return {**flat, **sizes, **{k: (int(v) if isinstance(v, bool) else v) for k, v in how.items()}}
+        sizes = image(self.cls, flat) if self.task.has("$height") else {}
+        out = {**flat, **sizes, **{k: (int(v) if isinstance(v, bool) else v) for k, v in how.items()}}
+        for name, text in getattr(self.cls, "named", {}).items():
+            out[name] = value_of(text, out)
+        return out
 
     def attempt(self, moved: Dict[str, Any], how: Dict[str, Any]) -> Optional[Run]:
         try:
@@ -213,6 +220,7 @@ class Study:
     def default_how(self) -> Dict[str, Any]:
         how = {"B": 2, "S": 64, "$train": True, "$cache": self.task.caches, "$attention": self.sdpa, "$dtype": "bfloat16"}
         how.update({"$images": 1} if self.task.has("$images") else {})
+        how.update({"$frames": self.cls.frames} if getattr(self.cls, "frames", 0) else {})
         return how
 
     def lengths(self, model: Any) -> Dict[str, int]:
@@ -227,7 +235,7 @@ class Study:
         lengths = self.lengths(model)
         for key, value in self.plain.items():
             if not isinstance(value, int) or isinstance(value, bool) or value < 2 or value not in lengths.values() or \
-                    "stage" in key:  # each of which has sizes of its own
+                    self.is_left(key) or "stage" in key:  # each of which has sizes of its own
                 continue
             for less in (self.layers, value // 2):
                 if not 1 <= less < value:
@@ -246,7 +254,7 @@ class Study:
 
     def find_lists(self) -> None:
         """Lists of modules whose length a key changes, and those that a switch brings."""
-        flat = self.flat({})
+        flat = {k: v for k, v in self.flat({}).items() if not self.is_left(k)}
         base = self.lengths_of({})
         self.find_lists_under({}, base, flat)
         for key in [k for k, v in flat.items() if isinstance(v, bool)]:
@@ -286,6 +294,10 @@ class Study:
         """The module whose code reads a key."""
         part = self.part_of(key)
         return modeling(self.parts[part]) if part else self.cls.__module__
+
+    def is_left(self, key: str) -> bool:
+        """Whether it stays as it is by default."""
+        return key.split(".")[-1] in LEFT or key in getattr(self.cls, "left", ())
 
     # ---- other values ----------------------------------------------------------------------------------
 
@@ -329,8 +341,11 @@ class Study:
 
     def move(self, key: str, under: Dict[str, Any], again: bool = False) -> None:
         """One key at other values; `under` other changes."""
-        if key.split(".")[-1] in LEFT:
+        if self.is_left(key):
             self.refused[key] = LEFT_OUT
+            none = self.attempt({key: None}, self.how) if self.first.row.get(key) is False else None
+            if none is not None and signature(none) == signature(self.first):  # files have null there, too
+                self.words.setdefault(key, set()).add("None")
             return
         base = self.attempt(under, self.how) if under else self.first
         if base is None:
@@ -346,6 +361,10 @@ class Study:
             if time.time() > self.end:
                 break
             run = self.attempt({**under, key: other}, self.how)
+            if enum and run is not None and run.row.get(key) == value and signature(run) == seen:
+                self.words.setdefault(key, set()).add(repr(other))  # whatever is given, the class makes the same of it
+                changed = bool(changed)
+                continue
             if run is None or repr(run.row.get(key, other)) != repr(other) and run.row.get(key) == value:
                 continue  # the class does not take it
             if repr(run.row.get(key)) != repr(other):
@@ -439,7 +458,9 @@ class Study:
         self.pairs: List[Tuple[str, str]] = []
         self.extra: Set[str] = set()  # keys that some value of another key brings along
         self.plain = self.flat({})
-        self.start = START.get(self.kind, {})
+        self.start = getattr(self.cls, "start", START.get(self.kind, {}))
+        multiple = getattr(self.cls, "multiple", 1)
+        self.shapes = [s for s in SHAPES if not any(n % multiple for n in s.values())] if self.kind not in FIXED else []
         self.shrink()
         self.find_lists()
         self.how = how = self.default_how()
@@ -447,10 +468,11 @@ class Study:
         self.runs.append(self.first)
         tokens = [{"S": 40}, {"S": 7}] if self.task.has("S") else []
         images = [{"$images": 3}, {"$images": 0}] if self.task.has("$images") else []
-        for change in [{"B": 3}, {"$dtype": "float16"}, *tokens, *images]:
+        frames = [{"$frames": 17}, {"$frames": 1}, {"$frames": 49}] if "$frames" in how else []
+        for change in [{"B": 3}, {"$dtype": "float16"}, *tokens, *images, *frames]:
             self.keep({}, {**how, **change})
         if self.task.has("$height"):
-            other = [{**image(self.first.row), **change} for change in SHAPES if self.kind not in FIXED]
+            other = [{**image(self.cls, self.first.row), **change} for change in self.shapes]
             self.fixed = not [run for run in [self.keep({}, {**how, **sizes}) for sizes in other] if run]
         for key in self.flat({}):
             self.move(key, {})
@@ -478,7 +500,7 @@ class Study:
                         self.keep({**moved, **under, key: value}, {**how, **change, "$train": train})
 
     def modes(self) -> List[Dict[str, Any]]:
-        attentions = dict.fromkeys((self.sdpa, "eager"))
+        attentions = (self.sdpa,) if self.task.name == "denoiser" else dict.fromkeys((self.sdpa, "eager"))  # diffusers has no other
         return [{"$attention": a, "$train": t, "$cache": c} for a in attentions for t in (True, False)
                 for c in ((True, False) if self.task.caches else (False,))]
 
@@ -523,8 +545,10 @@ class Study:
                "$dtype": rng.choice(["bfloat16", "float16"])}  # in fp32 x.to(fp32) is x itself: which of them is meant is not seen
         if self.task.has("$images"):
             how["$images"] = rng.choice([0, 1, 1, 2, 3])
+        if "$frames" in how:
+            how["$frames"] = rng.choice([1, 17, 49, 81])
         if self.task.has("$height") and not self.fixed and rng.random() < 0.3:
-            how.update(rng.choice(SHAPES))
+            how.update(rng.choice(self.shapes))
         moved, _ = rng.choice(self.vectors)
         moved = dict(moved)
         flat = self.flat({})
@@ -599,7 +623,7 @@ class Study:
             for key in rng.sample(sorted(self.free), min(len(self.free), rng.randint(0, 2))):
                 moved[key] = rng.choice([*self.moves(key, self.plain.get(key)), self.plain.get(key)])
             for key in [*self.base, *self.start]:
-                moved.setdefault(key, self.plain.get(key))
+                moved.setdefault(key, rng.choice([self.plain.get(key), self.start.get(key, self.plain.get(key))]))
             flat = self.takes(moved)
             if flat is not None and all(repr(flat.get(k)) == repr(v) for k, v in moved.items()):
                 yield {k: v for k, v in moved.items() if self.plain.get(k) != v}, flat

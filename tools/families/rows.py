@@ -52,7 +52,7 @@ def row(kind: str) -> Iterator[str]:
 
 
 def main() -> None:
-    text = HEAD + "".join("\n".join(row(head["family"])) + "\n" for head, _ in texts("*.*.fam"))
+    text = HEAD + "".join("\n".join(row(head["family"])) + "\n" for head, _ in texts("network"))
     if "--update" in sys.argv:
         FILE.write_text(text)
     else:

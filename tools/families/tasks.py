@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Tuple
 
 import networks
+from expr import value_of
 
 Shape = Tuple[str, ...]  # of features and keys
 
@@ -23,10 +24,13 @@ class Task:
     caches: bool = False
 
     def has(self, size: str) -> bool:
-        return any(size in dim for shape, _ in self.inputs.values() for dim in shape)
+        return self.name == "denoiser" and size in ("S", "$height") or \
+            any(size in dim for shape, _ in self.inputs.values() for dim in shape)
 
     def taken(self, cls: Any, train: bool) -> Dict[str, Tuple[Shape, str]]:
         """The inputs that a class has."""
+        if hasattr(cls, "inputs"):  # a denoiser has its own
+            return dict(cls.inputs)
         every = {**self.inputs, **(self.labels if train else {})}
         return {name: row for name, row in every.items() if name in inspect.signature(cls.forward).parameters}
 
@@ -43,11 +47,17 @@ TASKS = [
     Task("masked", "MODEL_FOR_MASKED_LM_MAPPING", TOKENS, {"labels": (("B", "S"), "int64")}),
     Task("seq2seq", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING", TOKENS, {"labels": (("B", "S"), "int64")}, caches=True),
     Task("text", "MODEL_MAPPING", TOKENS, {}),
+    Task("encoder", "MODEL_FOR_TEXT_ENCODING_MAPPING", TOKENS, {}),
+    Task("projection", "", TOKENS, {}),  # an encoder with one vector for all of its text
     Task("image", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING", PIXELS, {"labels": (("B",), "int64")}),
     Task("vision", "MODEL_MAPPING", PIXELS, {}),
     Task("pictures", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING", PICTURES, {"labels": (("B", "S"), "int64")}, caches=True),
     Task("network", "", NETWORK, {}),
+    Task("denoiser", "", {}, {}),  # each class has inputs of its own: denoisers.py
 ]
+
+# Classes that no mapping of transformers has.
+OTHERS = {("projection", "clip_text_model"): "CLIPTextModelWithProjection"}
 
 # Keys without which a class cannot be made, where its configuration leaves them open.
 NEEDED: Dict[str, Dict[str, Any]] = {
@@ -60,6 +70,8 @@ NEEDED: Dict[str, Dict[str, Any]] = {
 
 # What models of a type have, where their default is of no model: runs begin with these.
 START: Dict[str, Dict[str, Any]] = {
+    "t5": {"feed_forward_proj": "gated-gelu"},
+    "umt5": {"feed_forward_proj": "gated-gelu"},
     "deberta-v2": {"relative_attention": True, "position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": True,
                    "pos_att_type": ["p2c", "c2p"], "position_biased_input": False},
     "deberta": {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False},
@@ -77,6 +89,9 @@ MULTIPLES = {"n_routed_experts": "n_group", "num_experts": "n_group"}
 # Values of keys that their annotation does not tell.
 DISENTANGLED = [["p2c", "c2p"], ["c2p", "p2c"], ["c2p"], ["p2c"], []]
 TRIED: Dict[str, Dict[str, List[Any]]] = {
+    "diffusers:SD3Transformer2DModel": {"qk_norm": ["rms_norm"]},
+    "t5": {"feed_forward_proj": ["gated-gelu", "relu"]},
+    "umt5": {"feed_forward_proj": ["gated-gelu", "relu"]},
     "deberta-v2": {"pos_att_type": DISENTANGLED, "norm_rel_ebd": ["none", "layer_norm"]},
     "deberta": {"pos_att_type": DISENTANGLED},
 }
@@ -93,10 +108,12 @@ def image_key(row: Dict[str, Any]) -> str:
     return next((key for key in ("image_size", "img_size", "vision_config.image_size") if key in row), "")
 
 
-def image(row: Dict[str, Any]) -> Dict[str, int]:
+def image(cls: Any, row: Dict[str, Any]) -> Dict[str, int]:
     """The sizes of images that a configuration is for."""
-    size = row.get(image_key(row), IMAGE)
+    size = value_of(cls.image, row) if hasattr(cls, "image") else row.get(image_key(row), IMAGE)
     both = list(size) if isinstance(size, (list, tuple)) else [size, size]
+    if any(n % getattr(cls, "multiple", 1) for n in both):
+        raise ValueError(f"{size} is no multiple of {cls.multiple}")
     return {"$height": both[0], "$width": both[-1]}
 
 
@@ -104,8 +121,11 @@ def class_of(task: Task, kind: str) -> Any:
     """None: there is none."""
     if networks.is_network(kind):
         return networks.network(kind)
+    import transformers
     from transformers import CONFIG_MAPPING
     from transformers.models.auto import modeling_auto
+    if not task.mapping:
+        return getattr(transformers, OTHERS[task.name, kind])
     found = getattr(modeling_auto, task.mapping).get(CONFIG_MAPPING[kind], None)
     return found[0] if isinstance(found, (tuple, list)) else found
 

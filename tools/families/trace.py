@@ -49,6 +49,8 @@ class Storage:
     last: int = -1
     ids: List[int] = field(default_factory=list)
     """Of its values, in the order in which they appeared."""
+    gone: List["Value"] = field(default_factory=list)
+    """Those whose tensors Python no longer refers to."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ class Held:
     """Here Python's last reference to a tensor goes, later than its last use."""
 
     value: Value
+    itself: bool = False
+    """One of several tensors of the same memory that a module returned; else any name of the memory is meant."""
 
 
 @dataclass
@@ -162,6 +166,16 @@ def _frame(frame: Any) -> Tuple[int, Any]:
 _DTYPE = torch.Tensor.dtype.__get__
 
 
+def _returned(call: "Call", storage: Storage) -> List[Value]:
+    """Tensors of this memory that a module returned to a call: a block may return two slices of one tensor."""
+    ids = {value.id for value in storage.gone}
+    for item in reversed(call.items) if len(ids) > 1 else ():
+        found = [value for _, value in item.outs if value.id in ids] if isinstance(item, Call) else []
+        if len(found) > 1:
+            return found
+    return []
+
+
 class _Recorder(ProxyTorchDispatchMode):
     """Only a mode of three classes is accepted above autograd; this one takes the place of the tracer of make_fx."""
 
@@ -221,8 +235,10 @@ class _Recorder(ProxyTorchDispatchMode):
             if self.values.get(key, (None,))[0] is ref:
                 del self.values[key]
             storage.tensors -= 1
+            storage.gone.append(value)
             if not storage.tensors and 0 <= storage.last < self.ops - 1 and self.stack:
-                self.stack[-1].items.append(Held(value))
+                returned = _returned(self.stack[-1], storage)
+                self.stack[-1].items += [Held(v, True) for v in returned] if len(returned) > 1 else [Held(value)]
 
         self.values[key] = (weakref.ref(tensor, gone), value)
         return value
@@ -488,7 +504,7 @@ def trace(module: torch.nn.Module, kwargs: Dict[str, Any]) -> Call:
     try:
         for path, leaf in [*module.named_parameters(), *module.named_buffers()]:
             recorder.add(leaf, leaf=path).grad = isinstance(leaf, torch.nn.Parameter) and leaf.is_floating_point()
-        for tensor in kwargs.values():
+        for _, tensor in _tensors("", kwargs):
             recorder.add(tensor)
         with _answers(), _remembered(module) as held, _seen(module, recorder), recorder.reads, \
                 enable_python_dispatcher(), recorder:
