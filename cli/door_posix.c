@@ -105,6 +105,16 @@ static bool is_boxed(const plim_args *a, const char *how)
     return !strcmp(a->sandbox ? a->sandbox : "auto", how);
 }
 
+/* Whether the library builds models of such files. */
+static bool is_built(const plim_model *m)
+{
+    static const char *const formats[] = {"hf", "diffusers", "pipeline"};
+    bool is = false;
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        is |= !strcmp(plim_model_format(m), formats[i]);
+    return is;
+}
+
 /* In a process of its own, which has given up all else: does the library build the model?  Writes
  * what it says to the pipe.  What else is wrong with it, the answer will say. */
 static void judge_model(const plim_args *a, const char *model, const char *place, int pipe)
@@ -119,10 +129,13 @@ static void judge_model(const plim_args *a, const char *model, const char *place
     if (box.lacks && is_boxed(a, "always"))
         _exit(0);
     bool opens = !plim_model_open(model, &m, &err);
-    bool needed = opens
-                      ? !strcmp(plim_model_format(m), "hf") &&
-                            plim_model_check(m, &err) == PLIM_EUNSUPPORTED
-                      : err.code == PLIM_EUNSUPPORTED && ends_with(place, "model_index.json");
+    const bool pipeline = ends_with(place, "model_index.json");
+    bool needed = opens ? is_built(m) && plim_model_check(m, &err) == PLIM_EUNSUPPORTED
+                        : err.code == PLIM_EUNSUPPORTED && pipeline;
+    if (!needed && pipeline && a->component) { /* the library counts all of them */
+        needed = true;
+        snprintf(err.msg, sizeof err.msg, "component '%s' of a pipeline", a->component);
+    }
     ssize_t wrote = needed ? write(pipe, err.msg, strlen(err.msg)) : 0;
     _exit(wrote > 0);
 }

@@ -14,15 +14,34 @@ static plim_status tell_path(const telling *t, plim_str path)
     return plim_put_out(t->put, t->ud, path, t->err);
 }
 
+/* Folders of a pipeline's parts, of one that is there. */
+static plim_status tell_parts(telling *t, plim_str folder)
+{
+    plim_str index =
+        plim_arena_printf(&t->arena, PLIM_STR_FMT "/model_index.json", PLIM_STR_ARG(folder));
+    if (!index.p)
+        return plim_oom(t->err);
+    for (uint32_t i = 0; plim_file_exists(index.p) && plim_part_at(i); i++) {
+        plim_str part = plim_arena_printf(&t->arena, PLIM_STR_FMT "/%s", PLIM_STR_ARG(folder),
+                                          plim_part_at(i));
+        if (!part.p)
+            return plim_oom(t->err);
+        PLIM_TRY(tell_path(t, part));
+    }
+    return PLIM_OK;
+}
+
 /* A file has neighbours that it may name: parts of a model, its config.json. */
-static plim_status tell_file(const telling *t, plim_str path)
+static plim_status tell_file(telling *t, plim_str path)
 {
     const char *slash = strrchr(path.p, '/');
     plim_str folder = {path.p, slash ? (size_t)(slash - path.p) + 1 : 0};
     plim_status st = tell_path(t, path);
-    if (st || plim_file_is_folder(path.p))
-        return st;
-    return tell_path(t, folder.n ? folder : PLIM_STR("."));
+    if (!st && plim_file_is_folder(path.p))
+        return tell_parts(t, path);
+    folder = folder.n ? folder : PLIM_STR(".");
+    st = st ? st : tell_path(t, folder);
+    return st ? st : tell_parts(t, folder);
 }
 
 static plim_status tell_name(telling *t, const char *name)
@@ -40,7 +59,10 @@ static plim_status tell_name(telling *t, const char *name)
     plim_status st = plim_hub_find(&t->arena, &id, &hub, t->err);
     if (!st && hub.ref.p)
         st = tell_path(t, hub.ref);
-    return !st && hub.snapshot.p ? tell_path(t, hub.snapshot) : st;
+    if (st || !hub.snapshot.p)
+        return st;
+    st = tell_path(t, hub.snapshot);
+    return st ? st : tell_parts(t, hub.snapshot);
 }
 
 plim_status plim_model_paths(const char *name, const plim_settings *s, plim_put put, void *ud,

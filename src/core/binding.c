@@ -77,15 +77,18 @@ plim_status plim_binding_images(const char *text, plim_binding *bind, plim_err *
     struct plim_images *x = &bind->images;
     if (!text)
         return PLIM_OK;
-    plim_str count = cut_before(&rest, '@'), width = cut_before(&rest, 'x');
-    bool sized = width.n || rest.n;
+    x->sized = strchr(text, 'x') && !strchr(text, '@');
+    plim_str count = x->sized ? PLIM_STR("1") : cut_before(&rest, '@');
+    plim_str width = cut_before(&rest, 'x');
+    bool sized = x->sized || width.n || rest.n;
     x->given = plim_parse_dim(count, &x->count) && x->count >= 0 && x->count <= MOST;
     if (sized)
         x->given &= plim_parse_dim(width, &x->width) && plim_parse_dim(rest, &x->height) &&
                     PLIM_MIN(x->width, x->height) > 0 && PLIM_MAX(x->width, x->height) <= MOST;
     return x->given
                ? PLIM_OK
-               : plim_fail(err, PLIM_EUSAGE, 0,
-                           "images: '%s' is not N or N@WIDTHxHEIGHT, with numbers up to %d",
-                           text, (int)MOST);
+               : plim_fail(
+                     err, PLIM_EUSAGE, 0,
+                     "images: '%s' is not N, WIDTHxHEIGHT or N@WIDTHxHEIGHT, with numbers up to %d",
+                     text, (int)MOST);
 }

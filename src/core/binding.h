@@ -42,8 +42,9 @@ typedef struct plim_binding {
         int64_t dim[PLIM_MAX_RANK];
     } * inputs;
     uint32_t n_inputs;
-    struct plim_images { /* --images N[@WIDTHxHEIGHT] */
+    struct plim_images { /* --images N, WIDTHxHEIGHT, N@WIDTHxHEIGHT */
         bool given;
+        bool sized;            /* their size alone: WIDTHxHEIGHT */
         bool none;             /* text alone, whatever the model takes */
         bool crowded;          /* the same: a sequence is too short for one */
         bool apart;            /* only the text model is asked for: the rest is another file */
@@ -83,7 +84,7 @@ plim_status plim_binding_inputs(plim_arena *a, const char *text, plim_binding *b
 plim_status plim_binding_dims(plim_arena *a, const char *text, plim_binding *bind,
                               plim_err *err);
 
-/* "2" or "2@1280x720" into bind->images; text NULL: not given. */
+/* "2", "1280x720" or "2@1280x720" into bind->images; text NULL: not given. */
 plim_status plim_binding_images(const char *text, plim_binding *bind, plim_err *err);
 
 #endif

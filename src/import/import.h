@@ -68,6 +68,10 @@ plim_status plim_importer_for(plim_bytes b, const plim_importer **out, plim_err 
  * ("../x", "/x", "a/b", with a NUL).  PLIM_EIO: there is no such file. */
 plim_status plim_source_beside(const plim_source *s, plim_str name, plim_arena *a,
                                plim_source *out, plim_err *err);
+/* The same, of a folder in it: "unet/config.json", a name of our own. */
+plim_status plim_source_under(const plim_source *s, plim_str path, plim_arena *a,
+                              plim_source *out, plim_err *err);
+const char *plim_part_at(uint32_t i);   /* folders of a pipeline: "unet"; NULL at the end */
 void plim_source_close(plim_source *s); /* harmless on {0} */
 
 #endif

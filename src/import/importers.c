@@ -7,6 +7,8 @@
     X(onnx)                                                                                   \
     X(hf)                                                                                     \
     X(timm)                                                                                   \
+    X(diffusers)                                                                              \
+    X(pipeline)                                                                               \
     X(safetensors)                                                                            \
     X(index)                                                                                  \
     X(gguf)                                                                                   \

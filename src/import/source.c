@@ -10,6 +10,13 @@ plim_status plim_source_beside(const plim_source *s, plim_str name, plim_arena *
         return plim_fail(err, PLIM_EFORMAT, 0,
                          "'" PLIM_STR_FMT "' is not the name of a file in the same folder",
                          (int)PLIM_MIN(name.n, (size_t)80), name.p ? name.p : "");
+    return plim_source_under(s, name, a, out, err);
+}
+
+plim_status plim_source_under(const plim_source *s, plim_str name, plim_arena *a,
+                              plim_source *out, plim_err *err)
+{
+    *out = (plim_source){.path = NULL};
     if (!s->path || s->in_memory)
         return plim_fail(err, PLIM_EIO, 0, "'" PLIM_STR_FMT "' was not found",
                          PLIM_STR_ARG(name));

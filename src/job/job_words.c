@@ -8,6 +8,7 @@ static const struct {
 } losses[] = {
     {"cross_entropy", PLIM_LOSS_CROSS_ENTROPY, PLIM_FUSED_NONE},
     {"mse", PLIM_LOSS_MSE, PLIM_FUSED_NONE},
+    {"mse_fp32", PLIM_LOSS_MSE_FP32, PLIM_FUSED_NONE},
     {"bce", PLIM_LOSS_BCE, PLIM_FUSED_NONE},
     {"sum", PLIM_LOSS_SUM, PLIM_FUSED_NONE},
     {"model", PLIM_LOSS_MODEL, PLIM_FUSED_NONE},

@@ -33,6 +33,7 @@ static const char *const in_folder[] = {
     "pytorch_model.bin.index.json",
     "pytorch_model.bin",
     "saved_model.pb",
+    "model_index.json",
 };
 
 /* What a folder is that holds none of them, by what it holds instead. */
@@ -40,8 +41,6 @@ static const struct {
     const char *file, *is;
 } other_folders[] = {
     {"adapter_config.json", "an adapter, not a model: name its model, with --peft"},
-    {"model_index.json",
-     "a pipeline of several models: name the folder of one of them, next to"},
 };
 
 static plim_status refuse_folder(plim_arena *a, plim_str folder, plim_err *err)
@@ -93,7 +92,7 @@ static plim_str last_of(plim_str path)
 static plim_str name_of(plim_str path)
 {
     plim_str file = last_of(path);
-    bool usual = plim_str_is(file, "model_index.json"); /* a pipeline's, which is exported */
+    bool usual = false;
     for (size_t i = 0; i < PLIM_COUNT(in_folder); i++)
         usual |= plim_str_is(file, in_folder[i]);
     if (usual && path.n > file.n)

@@ -208,7 +208,8 @@ static void choose_loss(plim_run *r)
         return;
     }
     if (r->loss_kind == PLIM_LOSS_DEFAULT)
-        r->loss_kind = looks_like_logits(first)                      ? PLIM_LOSS_CROSS_ENTROPY
+        r->loss_kind = g->denoises                                   ? PLIM_LOSS_MSE_FP32
+                       : looks_like_logits(first)                    ? PLIM_LOSS_CROSS_ENTROPY
                        : !first->rank && plim_is_float(first->dtype) ? PLIM_LOSS_MODEL
                                                                      : PLIM_LOSS_SUM;
     if (r->loss_kind == PLIM_LOSS_MODEL && first->rank)
@@ -235,6 +236,17 @@ static void choose_loop(plim_run *r)
 
 /* ---- loss ----------------------------------------------------------------------------------- */
 
+/* mse_loss(out.float(), target.float()) */
+static plim_t mse_in_fp32(plim_run *r, plim_t out)
+{
+    plim_t wide = plim_at_to(r->m, out, PLIM_F32);
+    plim_t target = plim_at_to(r->m, r->now->y, PLIM_F32);
+    plim_t loss = plim_at_mse(r->m, wide, target, true);
+    plim_m_drop(r->m, target);
+    plim_m_drop(r->m, wide);
+    return loss;
+}
+
 static plim_t one_loss(plim_run *r, plim_t out)
 {
     plim_assert(r->loss_kind != PLIM_LOSS_DEFAULT);
@@ -244,6 +256,8 @@ static plim_t one_loss(plim_run *r, plim_t out)
         return plim_m_ref(m, out);
     if (r->loss_kind == PLIM_LOSS_MSE)
         return plim_at_mse(m, out, r->now->y, true);
+    if (r->loss_kind == PLIM_LOSS_MSE_FP32)
+        return mse_in_fp32(r, out);
     if (r->loss_kind == PLIM_LOSS_BCE)
         return plim_at_bce_logits(m, out, r->now->y, true);
     if (r->loss_kind == PLIM_LOSS_SUM)

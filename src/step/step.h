@@ -13,9 +13,11 @@
 #include "torch/torch.h"
 
 typedef enum plim_loss_kind {
-    PLIM_LOSS_DEFAULT, /* the model's own, else cross_entropy for logits, else sum */
+    PLIM_LOSS_DEFAULT, /* the model's own, else mse_fp32 for denoisers, cross_entropy for
+                          logits, sum */
     PLIM_LOSS_CROSS_ENTROPY,
     PLIM_LOSS_MSE,
+    PLIM_LOSS_MSE_FP32,
     PLIM_LOSS_BCE,
     PLIM_LOSS_SUM,
     PLIM_LOSS_MODEL, /* the first output is the loss, as models called with labels return it */

@@ -1,5 +1,5 @@
-/* names.c -- the models of the Hugging Face hub that are built in: names.def, and networks of timm and
- * torchvision, networks.def. */
+/* names.c -- the models of the Hugging Face hub that are built in: names.def, networks of timm and
+ * torchvision, networks.def, and pipelines of diffusers, pipelines.def. */
 #include "zoo/zoo.h"
 
 static const plim_zoo_model names_models[] = {
@@ -24,9 +24,25 @@ static const plim_zoo_model names_models[] = {
 #define NETWORK(library, name, count, doc, src, also, classes)                                \
     ROW(library ":" name, library ":" name, library, 0, count, NULL, doc, src, also,          \
         "\"num_classes\": " #classes)
+/* Parts that several have are macros, which are replaced before their text is taken; so are those of stdbool.h. */
+#undef true
+#undef false
+#define TEXT(...) #__VA_ARGS__
+#define PIPELINE(name_, class, year_, count, hub, also, ...)                                  \
+    {.name = name_,                                                                           \
+     .alias = hub " " also,                                                                   \
+     .doc = hub,                                                                              \
+     .src = "huggingface.co/" hub,                                                            \
+     .parameters = count,                                                                     \
+     .year = year_,                                                                           \
+     .model_type = "diffusers:pipeline",                                                      \
+     .config = "{\"_class_name\": \"" class "\", " TEXT(__VA_ARGS__) "}"},
 #include "zoo/names.def"
 #include "zoo/networks.def"
+#include "zoo/pipelines.def"
 #undef NETWORK
+#undef PIPELINE
+#undef TEXT
 #undef PACKED
 #undef MODEL
 #undef ROW

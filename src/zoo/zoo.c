@@ -33,8 +33,6 @@ FAMILIES(X)
 static const plim_zoo_family *const families[] = {FAMILIES(X)};
 #undef X
 
-extern const plim_importer plim_importer_hf;
-
 /* ---- what a model is -------------------------------------------------------------- */
 
 const char *plim_zoo_kind(const plim_zoo_model *m)
@@ -48,6 +46,7 @@ const char *plim_zoo_kind(const plim_zoo_model *m)
         {"audio", "whisper"},
         {"vision", "vit swin dinov2"},
         {"vision-text", "clip gemma3 llava"},
+        {"diffusion", "diffusers:pipeline"},
     };
     if (!m->model_type)
         return m->parse ? "" : "vision";
@@ -379,7 +378,7 @@ static plim_status zoo_configure(plim_graph *g, const plim_zoo_model *m,
                                  const plim_binding *bind, plim_err *err)
 {
     plim_source s = {.bytes = {.p = (const uint8_t *)m->config, .n = strlen(m->config)}};
-    plim_status st = plim_importer_hf.read(g, &s, bind, err);
+    plim_status st = plim_importer_probe(s.bytes)->read(g, &s, bind, err);
     g->about.name = plim_str_of(m->name);
     g->about.format = PLIM_STR("built-in");
     g->about.producer = plim_str_of(m->src);

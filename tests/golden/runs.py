@@ -41,11 +41,12 @@ def run(program, script, *words, options=(), figure="peak_requested"):
 
 
 def write_configs(folder, models):
-    """By name: model type, class and sizes."""
+    """By name: model type, or the library "diffusers", class and sizes."""
     for name, (kind, model, sizes) in models.items():
         (folder / name).mkdir()
         (folder / name / "config.json").write_text(
-            json.dumps({"model_type": kind, "architectures": [model], "dtype": "bfloat16", **sizes}))
+            json.dumps({**({"_class_name": model} if kind == "diffusers" else
+                           {"model_type": kind, "architectures": [model], "dtype": "bfloat16"}), **sizes}))
 
 
 def as_tuple(figures):

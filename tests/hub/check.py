@@ -336,7 +336,7 @@ def pipelines(folder):
              "unet/diffusion_pytorch_model.safetensors.index.json": b'{"weight_map": {}}'}
     with hub({f"/acme/Foo-7b/resolve/{at}/{name}": body for at in ("main", COMMIT) for name, body in files.items() if body}) as server:
         user = User(folder, server)
-        refused("a pipeline", user.ask("info", "acme/Foo-7b"), 3, "several models", "/model_index.json\n")
+        refused("a pipeline", user.ask("info", "acme/Foo-7b"), 3, "unet/config.json")
         want = ["model_index.json", "text_encoder/config.json", "text_encoder/model.safetensors.header", "unet/config.json",
                 "unet/diffusion_pytorch_model.safetensors.index.json"]
         part = next(user.home.glob(f".cache/plimsoll/hub/*/*/snapshots/{COMMIT}/text_encoder"))

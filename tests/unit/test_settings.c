@@ -122,7 +122,7 @@ static void test_refused(void **state)
         {"mode", "train infer",
          "'mode': unknown value 'train infer' (expected one of train, infer)"},
         {"--loss", "nothing",
-         "'--loss': unknown value 'nothing' (expected one of cross_entropy, mse, bce, sum, "
+         "'--loss': unknown value 'nothing' (expected one of cross_entropy, mse, mse_fp32, bce, sum, "
          "model, linear_cross_entropy, liger)"},
         {"zero-grad", "zero",
          "'zero-grad': unknown value 'zero' (expected one of none, zeros)"},

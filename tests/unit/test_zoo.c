@@ -481,13 +481,14 @@ static void test_all(void **state)
 /* What the list says of a model, against the graph. */
 static void check_facts(const plim_graph *g, const plim_zoo_model *m)
 {
-    bool text = false, sees = g->sizes.takes_images;
+    bool text = false, sees = g->sizes.takes_images && !g->denoises;
     int64_t context = (int64_t)plim_zoo_context(m);
     for (uint32_t i = 0; i < g->n_scopes; i++) {
         const char *type = plim_arena_str(&arena, g->scopes[i].type).p;
         text |= strstr(type, "ForCausalLM") != NULL || strstr(type, "LMHeadModel") != NULL;
     }
     if (text != !strcmp(plim_zoo_kind(m), "text") ||
+        g->denoises != !strcmp(plim_zoo_kind(m), "diffusion") ||
         (sees && strcmp(plim_zoo_kind(m), "vision-text")))
         fail_msg("%s: its kind is '%s'", m->name, plim_zoo_kind(m));
     CHECK(m->name, m->library || m->year >= 2018); /* a network has weights of several years */

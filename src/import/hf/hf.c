@@ -369,6 +369,9 @@ static plim_status build_family(plim_graph *g, plim_bytes b, const head *hd,
         plim_hf_tokens(&h, "input_ids", positions, hard);
     else
         plim_hf_batch(&h, plim_family_input(m));
+    const int64_t text = plim_family_text(m);
+    if (text)
+        h.seq = bind->seq ? bind->seq : text;
     plim_family_call call = {.batch = h.batch,
                              .seq = h.seq,
                              .train = !bind->infer,
@@ -378,6 +381,7 @@ static plim_status build_family(plim_graph *g, plim_bytes b, const head *hd,
                                  (bind->caching == PLIM_CACHING_ON ||
                                   (bind->caching == PLIM_CACHING_CONFIG && hd->use_cache)),
                              .eager = bind->attention == PLIM_ATTENTION_EAGER};
+    g->denoises = plim_family_denoises(m);
     if (plim_family_sees(m))
         plim_hf_images(&h, m, &call);
     g->labels_are_inputs = bind->labels_are_inputs;
@@ -386,11 +390,11 @@ static plim_status build_family(plim_graph *g, plim_bytes b, const head *hd,
         plim_nn_fail(&h.n, PLIM_EUNSUPPORTED, "the class has no attention");
     if (bind->attention == PLIM_ATTENTION_SDPA && !plim_str_is(g->about.attention, "sdpa"))
         plim_nn_fail(&h.n, PLIM_EUNSUPPORTED, "the class has no attention 'sdpa'");
-    if (!reads && bind->seq)
+    if (!reads && !text && bind->seq)
         plim_nn_fail(&h.n, PLIM_EUSAGE, "'%s' has no sequence length to set", f->model_type);
     if (!h.n.st)
         plim_family_build(&h.n, m, &call);
-    if (!h.n.st && !reads) {
+    if (!h.n.st && !reads && !text) {
         const plim_meta *meta = &g->values[g->inputs[0]].meta;
         plim_hf_check_shape(&h, plim_family_input(m), true,
                             (plim_ints){meta->dim, (uint32_t)meta->rank});

@@ -1,7 +1,29 @@
 /* hf_images.c -- the images of models that are data: how many a sequence has, and the tokens that they take. */
 #include "import/hf/hf_images.h"
 
-void plim_hf_images(plim_hf *h, const plim_family_model *m, plim_family_call *call)
+/* Of a model that takes or makes pictures alone, one for each of the batch, or a video. */
+static void read_sizes(plim_hf *h, plim_family_model *m, plim_family_call *call)
+{
+    const struct plim_images *given = &h->bind->images;
+    plim_graph_sizes *sizes = &h->n.g->sizes;
+    const int64_t frames = plim_family_frames(m);
+    const bool counted = given->given && !given->sized;
+    if (counted && !frames && given->count != 1)
+        plim_nn_fail(&h->n, PLIM_EUSAGE,
+                     "images: 'batch' says how many; give their size, WIDTHxHEIGHT");
+    if (given->given && given->width) {
+        call->image[0] = given->height;
+        call->image[1] = given->width;
+    }
+    call->frames = counted && frames ? given->count : frames;
+    sizes->takes_images = plim_family_text(m) || given->given;
+    if (!sizes->takes_images)
+        return;
+    sizes->images = call->frames;
+    plim_family_image(m, call, &sizes->height, &sizes->width);
+}
+
+void plim_hf_images(plim_hf *h, plim_family_model *m, plim_family_call *call)
 {
     const bool reads = plim_family_reads(m);
     const char *input = reads ? "pixel_values" : plim_family_input(m);
@@ -14,8 +36,10 @@ void plim_hf_images(plim_hf *h, const plim_family_model *m, plim_family_call *ca
         plim_nn_fail(&h->n, PLIM_EUSAGE, "'%s' has 4 sizes, not %d", input, (int)pixels->rank);
     for (int i = 0; pixels && i < 2; i++)
         call->image[i] = pixels->dim[2 + i];
-    if (!reads)
+    if (!reads) {
+        read_sizes(h, m, call);
         return;
+    }
     sizes->takes_images = true;
     sizes->images = call->images = given->none || given->crowded ? 0
                                    : given->given                ? given->count
@@ -61,7 +85,8 @@ plim_str plim_hf_images_note(const plim_hf *h, const plim_family_model *m,
     const plim_graph *g = h->n.g;
     if (call->images && call->image[0] && plim_family_fixed(m))
         return PLIM_STR("images are resized to those of the configuration");
-    if (!g->sizes.takes_images || h->bind->images.given || h->bind->images.none)
+    if (!g->sizes.takes_images || g->sizes.width || h->bind->images.given ||
+        h->bind->images.none)
         return PLIM_STR("");
     if (!call->images)
         return PLIM_STR("no image is counted: a sequence has no room for its tokens");

@@ -14,7 +14,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 import runs  # noqa: E402  what such scripts have in common
 
-NAMES = sorted(path.read_text().split("\n", 1)[0].split()[1] for path in (HERE.parents[2] / "src" / "families").glob("*.*.fam"))
+NAMES = sorted(path.read_text().split("\n", 1)[0].split()[1] for path in (HERE.parents[2] / "src" / "families").glob("t*.*.fam"))
 SETTINGS = [("fp32", 0), ("autocast", 0)]
 CHECKPOINTS = {  # what set_grad_checkpointing() of timm runs again
     "timm:convnext_base": "stages.*.blocks.*", "timm:convnextv2_base": "stages.*.blocks.*", "timm:eva02_large_patch14_448": "blocks.*",
