@@ -134,6 +134,16 @@ static plim_status check_half(plim_graph *g, const plim_source *s, const plim_bi
                                                                       : plim_oom(err);
 }
 
+/* What Qwen-Image keeps from step to step in variables of its modules. */
+static plim_status check_kept(plim_graph *g, plim_err *err)
+{
+    return !plim_str_starts(g->about.model_type, "diffusers:QwenImage") ||
+                   plim_graph_leave_out(g, PLIM_STR("rotary tables that are kept from step to "
+                                                    "step, some MiB, are not counted"))
+               ? PLIM_OK
+               : plim_oom(err);
+}
+
 static plim_status diffusers_read(plim_graph *g, const plim_source *s,
                                   const plim_binding *bind, plim_err *err)
 {
@@ -141,6 +151,7 @@ static plim_status diffusers_read(plim_graph *g, const plim_source *s,
     PLIM_TRY(as_hf(s, g->arena, &as, err));
     PLIM_TRY(plim_importer_hf.read(g, &as, bind, err));
     g->about.format = PLIM_STR("diffusers config");
+    PLIM_TRY(check_kept(g, err));
     return check_half(g, s, bind, err);
 }
 

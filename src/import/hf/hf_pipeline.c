@@ -119,6 +119,26 @@ static const char *method_of(const pipeline *p, uint32_t i, bool infer)
     return parts[i].role != DECODES || i == p->denoiser ? "" : infer ? ".decode" : ".encode";
 }
 
+/* The pipeline of Stable Diffusion XL decodes in fp32 if its autoencoder is in fp16, unless its file says it need not. */
+static plim_status note_upcast(pipeline *p, plim_graph *g, uint32_t i, plim_bytes b)
+{
+    plim_json j = plim_hf_json(b, p->err);
+    plim_str key, says = PLIM_STR("");
+    plim_json_object(&j);
+    while (plim_json_member(&j, &key))
+        if (plim_str_is(key, "force_upcast"))
+            says = plim_json_raw(&j);
+        else
+            plim_json_skip(&j);
+    if (parts[i].role != DECODES || !plim_str_starts(p->class, "StableDiffusionXL") ||
+        plim_str_is(says, "false"))
+        return PLIM_OK;
+    return plim_graph_leave_out(
+               g, PLIM_STR("in fp16 the autoencoder decodes in fp32, which is not counted"))
+               ? PLIM_OK
+               : plim_oom(p->err);
+}
+
 static plim_status build_bytes(pipeline *p, uint32_t i, plim_bytes b, const plim_binding *bind,
                                plim_err *err)
 {
@@ -134,7 +154,8 @@ static plim_status build_bytes(pipeline *p, uint32_t i, plim_bytes b, const plim
         return plim_oom(err);
     s.bytes = (plim_bytes){.p = (const uint8_t *)text.p, .n = text.n};
     *g = (plim_graph){.arena = p->arena};
-    return (ours ? &plim_importer_diffusers : &plim_importer_hf)->read(g, &s, bind, err);
+    PLIM_TRY((ours ? &plim_importer_diffusers : &plim_importer_hf)->read(g, &s, bind, err));
+    return bind->infer ? note_upcast(p, g, i, b) : PLIM_OK;
 }
 
 static plim_status build_part(pipeline *p, uint32_t i, const plim_binding *bind, plim_err *err)
