@@ -247,6 +247,22 @@ static plim_status join_parts(pipeline *p, plim_graph *g, bool infer)
     return PLIM_OK;
 }
 
+/* Whole pipelines that were compared with a run: tests of the others are about their denoisers. */
+static plim_str note_of(const pipeline *p, bool infer, bool twice)
+{
+    const bool compared = infer && (plim_str_is(p->class, "StableDiffusionPipeline") ||
+                                    plim_str_is(p->class, "StableDiffusionXLPipeline"));
+    if (!compared)
+        return twice
+                   ? PLIM_STR(
+                         "this pipeline as a whole was not compared with a run; the denoiser "
+                         "runs on twice the batch: with the prompt and without")
+                   : PLIM_STR("this pipeline as a whole was not compared with a run");
+    return twice
+               ? PLIM_STR("the denoiser runs on twice the batch: with the prompt and without")
+               : PLIM_STR("");
+}
+
 static plim_status build_parts(pipeline *p, plim_graph *g, const plim_binding *bind)
 {
     plim_binding b = *bind;
@@ -265,9 +281,7 @@ static plim_status build_parts(pipeline *p, plim_graph *g, const plim_binding *b
     g->about.producer = of->about.producer;
     g->about.attention = of->about.attention;
     g->about.model_type = PLIM_STR("diffusers:pipeline");
-    g->about.note =
-        twice ? PLIM_STR("the denoiser runs on twice the batch: with the prompt and without")
-              : PLIM_STR("");
+    g->about.note = note_of(p, bind->infer, twice);
     return PLIM_OK;
 }
 
