@@ -21,7 +21,8 @@ static plim_status tell_parts(telling *t, plim_str folder)
         plim_arena_printf(&t->arena, PLIM_STR_FMT "/model_index.json", PLIM_STR_ARG(folder));
     if (!index.p)
         return plim_oom(t->err);
-    for (uint32_t i = 0; plim_file_exists(index.p) && plim_part_at(i); i++) {
+    const bool pipeline = plim_file_exists(index.p);
+    for (uint32_t i = 0; pipeline && plim_part_at(i); i++) {
         plim_str part = plim_arena_printf(&t->arena, PLIM_STR_FMT "/%s", PLIM_STR_ARG(folder),
                                           plim_part_at(i));
         if (!part.p)
@@ -31,17 +32,21 @@ static plim_status tell_parts(telling *t, plim_str folder)
     return PLIM_OK;
 }
 
+static plim_status tell_folder(telling *t, plim_str folder)
+{
+    PLIM_TRY(tell_path(t, folder));
+    return tell_parts(t, folder);
+}
+
 /* A file has neighbours that it may name: parts of a model, its config.json. */
 static plim_status tell_file(telling *t, plim_str path)
 {
     const char *slash = strrchr(path.p, '/');
     plim_str folder = {path.p, slash ? (size_t)(slash - path.p) + 1 : 0};
-    plim_status st = tell_path(t, path);
-    if (!st && plim_file_is_folder(path.p))
-        return tell_parts(t, path);
-    folder = folder.n ? folder : PLIM_STR(".");
-    st = st ? st : tell_path(t, folder);
-    return st ? st : tell_parts(t, folder);
+    if (plim_file_is_folder(path.p))
+        return tell_folder(t, path);
+    PLIM_TRY(tell_path(t, path));
+    return tell_folder(t, folder.n ? folder : PLIM_STR("."));
 }
 
 static plim_status tell_name(telling *t, const char *name)
@@ -59,10 +64,7 @@ static plim_status tell_name(telling *t, const char *name)
     plim_status st = plim_hub_find(&t->arena, &id, &hub, t->err);
     if (!st && hub.ref.p)
         st = tell_path(t, hub.ref);
-    if (st || !hub.snapshot.p)
-        return st;
-    st = tell_path(t, hub.snapshot);
-    return st ? st : tell_parts(t, hub.snapshot);
+    return !st && hub.snapshot.p ? tell_folder(t, hub.snapshot) : st;
 }
 
 plim_status plim_model_paths(const char *name, const plim_settings *s, plim_put put, void *ud,

@@ -172,13 +172,13 @@ typedef struct fam_key {
 } fam_key;
 
 typedef struct plim_family_model fam_program;
-/* A text, and the keys of a configuration. */
 /* "size $patches = $height // 16 * ($width // 16)" */
 typedef struct fam_size {
     plim_str name;
     const fam_expr *expr;
 } fam_size;
 
+/* A text, and the keys of a configuration. */
 struct plim_family_model {
     fam_names names;
     plim_str family, class, task;

@@ -708,6 +708,12 @@ static void set_number(fam_program *p, const char *name, int64_t i)
     set_value(p, plim_str_of(name), (fam_value){.kind = FAM_INT, .i = i});
 }
 
+/* What the caller asks for, or what the family has. */
+static int64_t asked_or(fam_program *p, int64_t asked, const fam_expr *usual)
+{
+    return asked || !usual ? asked : plim_fam_int(&p->names, usual);
+}
+
 /* The sizes of images, which the configuration has, too. */
 static void set_image(fam_program *p, const plim_family_call *call)
 {
@@ -736,18 +742,17 @@ static void set_image(fam_program *p, const plim_family_call *call)
 void plim_family_image(plim_family_model *m, const plim_family_call *call, int64_t *height,
                        int64_t *width)
 {
-    *height = call->image[0] ? call->image[0] : plim_fam_int(&m->names, m->image[0]);
-    *width = call->image[1] ? call->image[1] : plim_fam_int(&m->names, m->image[1]);
+    *height = asked_or(m, call->image[0], m->image[0]);
+    *width = asked_or(m, call->image[1], m->image[1]);
 }
 
 static void set_call(fam_program *p, const plim_family_call *call, plim_dtype dtype)
 {
     set_image(p, call);
     set_number(p, "B", call->batch);
-    set_number(p, "S", call->seq || !p->seq ? call->seq : plim_fam_int(&p->names, p->seq));
+    set_number(p, "S", asked_or(p, call->seq, p->seq));
     if (p->frames)
-        set_number(p, "$frames",
-                   call->frames ? call->frames : plim_fam_int(&p->names, p->frames));
+        set_number(p, "$frames", asked_or(p, call->frames, p->frames));
     set_number(p, "$images", call->images);
     set_number(p, "$train", call->train);
     set_number(p, "$cache", call->cache);
@@ -889,17 +894,8 @@ bool plim_family_reads(const plim_family_model *m)
     return !strcmp(plim_family_input(m), "input_ids");
 }
 
-int64_t plim_family_text(plim_family_model *m)
-{
-    return m->seq ? plim_fam_int(&m->names, m->seq) : 0;
-}
-
-bool plim_family_denoises(const plim_family_model *m) { return m->seq; }
-
-int64_t plim_family_frames(plim_family_model *m)
-{
-    return m->frames ? plim_fam_int(&m->names, m->frames) : 0;
-}
+int64_t plim_family_text(plim_family_model *m) { return asked_or(m, 0, m->seq); }
+int64_t plim_family_frames(plim_family_model *m) { return asked_or(m, 0, m->frames); }
 
 plim_str plim_family_library(const plim_family_model *m)
 {

@@ -47,12 +47,13 @@ static const char *find_images(const plim_job *job, const plim_graph *g)
 {
     if (!g->sizes.takes_images)
         return NULL;
-    if (g->sizes.width)
-        return plim_arena_printf(job->arena,
-                                 g->sizes.images ? "%" PRId64 "@%" PRId64 "x%" PRId64
-                                                 : "%.0" PRId64 "%" PRId64 "x%" PRId64,
-                                 g->sizes.images, g->sizes.width, g->sizes.height)
+    const plim_graph_sizes *z = &g->sizes;
+    if (z->width && z->images)
+        return plim_arena_printf(job->arena, "%" PRId64 "@%" PRId64 "x%" PRId64, z->images,
+                                 z->width, z->height)
             .p;
+    if (z->width)
+        return plim_arena_printf(job->arena, "%" PRId64 "x%" PRId64, z->width, z->height).p;
     return job->settings->images
                ? job->settings->images
                : plim_arena_printf(job->arena, "%" PRId64, g->sizes.images).p;

@@ -381,7 +381,7 @@ static plim_status build_family(plim_graph *g, plim_bytes b, const head *hd,
                                  (bind->caching == PLIM_CACHING_ON ||
                                   (bind->caching == PLIM_CACHING_CONFIG && hd->use_cache)),
                              .eager = bind->attention == PLIM_ATTENTION_EAGER};
-    g->denoises = plim_family_denoises(m);
+    g->denoises = text > 0;
     if (plim_family_sees(m))
         plim_hf_images(&h, m, &call);
     g->labels_are_inputs = bind->labels_are_inputs;
@@ -390,11 +390,12 @@ static plim_status build_family(plim_graph *g, plim_bytes b, const head *hd,
         plim_nn_fail(&h.n, PLIM_EUNSUPPORTED, "the class has no attention");
     if (bind->attention == PLIM_ATTENTION_SDPA && !plim_str_is(g->about.attention, "sdpa"))
         plim_nn_fail(&h.n, PLIM_EUNSUPPORTED, "the class has no attention 'sdpa'");
-    if (!reads && !text && bind->seq)
+    const bool sees_only = !reads && !text;
+    if (sees_only && bind->seq)
         plim_nn_fail(&h.n, PLIM_EUSAGE, "'%s' has no sequence length to set", f->model_type);
     if (!h.n.st)
         plim_family_build(&h.n, m, &call);
-    if (!h.n.st && !reads && !text) {
+    if (!h.n.st && sees_only) {
         const plim_meta *meta = &g->values[g->inputs[0]].meta;
         plim_hf_check_shape(&h, plim_family_input(m), true,
                             (plim_ints){meta->dim, (uint32_t)meta->rank});

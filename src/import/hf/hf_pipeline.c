@@ -33,7 +33,7 @@ typedef struct pipeline {
     plim_err *err;
     plim_str class;
     struct {
-        plim_str library, class, config; /* config: of one that is built in */
+        plim_str config; /* of one that is built in */
         plim_graph graph;
         bool built, here;
     } part[PARTS];
@@ -58,13 +58,11 @@ static void read_part(pipeline *p, plim_json *j, uint32_t i)
         plim_json_skip(j);
         return;
     }
+    int words = 0;
     plim_json_array(j);
-    for (int k = 0; plim_json_item(j); k++)
-        if (k < 2 && plim_json_peek(j) == PLIM_JSON_STRING)
-            *(k ? &p->part[i].class : &p->part[i].library) = plim_json_str(j);
-        else
-            plim_json_skip(j);
-    p->part[i].here = p->part[i].library.n && p->part[i].class.n;
+    for (; plim_json_item(j); plim_json_skip(j))
+        words += plim_json_peek(j) == PLIM_JSON_STRING;
+    p->part[i].here = words >= 2;
 }
 
 static uint32_t part_at(plim_str name)
@@ -122,6 +120,8 @@ static const char *method_of(const pipeline *p, uint32_t i, bool infer)
 /* The pipeline of Stable Diffusion XL decodes in fp32 if its autoencoder is in fp16, unless its file says it need not. */
 static plim_status note_upcast(pipeline *p, plim_graph *g, uint32_t i, plim_bytes b)
 {
+    if (parts[i].role != DECODES || !plim_str_starts(p->class, "StableDiffusionXL"))
+        return PLIM_OK;
     plim_json j = plim_hf_json(b, p->err);
     plim_str key, says = PLIM_STR("");
     plim_json_object(&j);
@@ -130,11 +130,9 @@ static plim_status note_upcast(pipeline *p, plim_graph *g, uint32_t i, plim_byte
             says = plim_json_raw(&j);
         else
             plim_json_skip(&j);
-    if (parts[i].role != DECODES || !plim_str_starts(p->class, "StableDiffusionXL") ||
-        plim_str_is(says, "false"))
-        return PLIM_OK;
-    return plim_graph_leave_out(
-               g, PLIM_STR("in fp16 the autoencoder decodes in fp32, which is not counted"))
+    return plim_str_is(says, "false") ||
+                   plim_graph_leave_out(g, PLIM_STR("in fp16 the autoencoder decodes in fp32, "
+                                                    "which is not counted"))
                ? PLIM_OK
                : plim_oom(p->err);
 }
@@ -252,15 +250,11 @@ static plim_str note_of(const pipeline *p, bool infer, bool twice)
 {
     const bool compared = infer && (plim_str_is(p->class, "StableDiffusionPipeline") ||
                                     plim_str_is(p->class, "StableDiffusionXLPipeline"));
-    if (!compared)
-        return twice
-                   ? PLIM_STR(
-                         "this pipeline as a whole was not compared with a run; the denoiser "
-                         "runs on twice the batch: with the prompt and without")
-                   : PLIM_STR("this pipeline as a whole was not compared with a run");
-    return twice
-               ? PLIM_STR("the denoiser runs on twice the batch: with the prompt and without")
-               : PLIM_STR("");
+    return plim_arena_printf(
+        p->arena, "%s%s%s",
+        compared ? "" : "this pipeline as a whole was not compared with a run",
+        compared || !twice ? "" : "; ",
+        twice ? "the denoiser runs on twice the batch: with the prompt and without" : "");
 }
 
 static plim_status build_parts(pipeline *p, plim_graph *g, const plim_binding *bind)
@@ -282,7 +276,7 @@ static plim_status build_parts(pipeline *p, plim_graph *g, const plim_binding *b
     g->about.attention = of->about.attention;
     g->about.model_type = PLIM_STR("diffusers:pipeline");
     g->about.note = note_of(p, bind->infer, twice);
-    return PLIM_OK;
+    return g->about.note.p ? PLIM_OK : plim_oom(p->err);
 }
 
 static plim_status pipeline_read(plim_graph *g, const plim_source *s, const plim_binding *bind,

@@ -10,8 +10,7 @@ import torch
 
 def inputs(model, batch, images, tokens, dtype):
     """Latents, the states of the text, and the rest; and what is like the output."""
-    frames, _, size = images.rpartition("@")
-    width, height = map(int, size.split("x"))
+    width, height = map(int, images.split("x"))
     keys, name = model.config, type(model).__name__
 
     def noise(*sizes):
@@ -19,25 +18,17 @@ def inputs(model, batch, images, tokens, dtype):
 
     at = torch.randint(1000, (batch,), device="cuda")
     latents = noise(batch, keys.in_channels, height // 8, width // 8)
-    text = {"encoder_hidden_states": noise(batch, tokens, keys.get("cross_attention_dim") or keys.get("joint_attention_dim") or keys.get("text_dim"))}
+    text = {"encoder_hidden_states": noise(batch, tokens, keys.get("cross_attention_dim") or keys.get("joint_attention_dim"))}
     if name == "UNet2DConditionModel":
         more = {"added_cond_kwargs": {"text_embeds": noise(batch, 1280), "time_ids": noise(batch, 6)}} \
             if keys.addition_embed_type == "text_time" else {}
         return {"sample": latents, "timestep": at, **text, **more}
     if name == "SD3Transformer2DModel":
         return {"hidden_states": latents, "timestep": at.to(dtype), "pooled_projections": noise(batch, keys.pooled_projection_dim), **text}
-    if name == "WanTransformer3DModel":
-        video = noise(batch, keys.in_channels, (int(frames) - 1) // 4 + 1, height // 8, width // 8)
-        return {"hidden_states": video, "timestep": at.to(dtype), **text}
     patches = (height // 16) * (width // 16)
-    packed = {"hidden_states": noise(batch, patches, keys.in_channels), "timestep": at.to(dtype) / 1000, **text}
-    if name == "QwenImageTransformer2DModel":
-        return {**packed, "img_shapes": [[(1, height // 16, width // 16)]] * batch}
     guidance = {"guidance": noise(batch)} if keys.guidance_embeds else {}
-    if name == "Flux2Transformer2DModel":
-        return {**packed, **guidance, "img_ids": noise(batch, patches, 4), "txt_ids": noise(batch, tokens, 4)}
-    return {**packed, **guidance, "img_ids": noise(patches, 3), "txt_ids": noise(tokens, 3),
-            "pooled_projections": noise(batch, keys.pooled_projection_dim)}
+    return {"hidden_states": noise(batch, patches, keys.in_channels), "timestep": at.to(dtype) / 1000, **text, **guidance,
+            "img_ids": noise(patches, 3), "txt_ids": noise(tokens, 3), "pooled_projections": noise(batch, keys.pooled_projection_dim)}
 
 
 def main(path, setting, checkpoints, batch, images, tokens):
