@@ -30,7 +30,7 @@ void plim_hf_images(plim_hf *h, plim_family_model *m, plim_family_call *call)
     const struct plim_images *given = &h->bind->images;
     const struct plim_input_shape *pixels = plim_hf_bound_shape(h, input, !reads);
     plim_graph_sizes *sizes = &h->n.g->sizes;
-    if (pixels && reads)
+    if (pixels && (reads || plim_family_text(m)))
         plim_nn_fail(&h->n, PLIM_EUSAGE, "pixels are not given by their shape: set 'images'");
     if (pixels && pixels->rank != 4)
         plim_nn_fail(&h->n, PLIM_EUSAGE, "'%s' has 4 sizes, not %d", input, (int)pixels->rank);
