@@ -39,21 +39,26 @@ static uint32_t handed_to(const cutting *c, uint32_t block)
     return c->blocks.r[block].input[c->slot];
 }
 
-/* A block reads one tensor that the block before it made. */
+static bool is_made_by(const cutting *c, const plim_region *block, uint32_t value)
+{
+    uint32_t node = c->g->values[value].node;
+    return node != PLIM_NONE && node >= block->first && node < block->last;
+}
+
+/* Each block reads one tensor that the block before it made: those of two towers do not. */
 static plim_status find_slot(cutting *c)
 {
     const plim_region *before = &c->blocks.r[0], *r = &c->blocks.r[1];
     uint32_t n = 0;
-    for (uint32_t i = 0; i < r->n_inputs; i++) {
-        uint32_t node = c->g->values[r->input[i]].node;
-        if (node != PLIM_NONE && node >= before->first && node < before->last) {
+    for (uint32_t i = 0; i < r->n_inputs; i++)
+        if (is_made_by(c, before, r->input[i])) {
             c->slot = i;
             n++;
         }
-    }
     bool alike = n == 1;
     for (uint32_t k = 2; alike && k < c->blocks.n; k++)
-        alike = c->blocks.r[k].n_inputs == r->n_inputs;
+        alike = c->blocks.r[k].n_inputs == r->n_inputs &&
+                is_made_by(c, &c->blocks.r[k - 1], handed_to(c, k));
     if (!alike || before->n_inputs != r->n_inputs)
         return plim_fail(c->err, PLIM_EUNSUPPORTED, 0,
                          "pp: blocks of this model do not pass one tensor to the next");
