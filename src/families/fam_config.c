@@ -275,13 +275,35 @@ static void read_member(reading *r, plim_str full, plim_str key, int depth)
     r->given[at] = true;
 }
 
+/* Whether the keys of a part stand in the file itself. */
+static bool is_flat(const reading *r)
+{
+    plim_json again = *r->j;
+    plim_str key;
+    if (!r->p->flat.n)
+        return false;
+    again.err = NULL;
+    plim_json_object(&again);
+    while (plim_json_member(&again, &key)) {
+        if (plim_str_eq(key, r->p->flat) && plim_json_peek(&again) == PLIM_JSON_OBJECT)
+            return false;
+        plim_json_skip(&again);
+    }
+    return true;
+}
+
 static void read_object(reading *r, plim_str prefix, int depth)
 {
     plim_arena *a = r->p->names.arena;
+    const bool flat = !prefix.n && is_flat(r);
+    uint32_t at;
     plim_str key;
     plim_json_object(r->j);
     while (plim_json_member(r->j, &key)) {
         plim_str full = prefix.n ? plim_fam_concat(a, prefix, PLIM_STR("."), key) : key;
+        if (flat && !is_known(r->p, key) && !plim_map_get(&r->p->objects, key, &at) &&
+            !plim_item_has(generic, key))
+            full = plim_fam_concat(a, r->p->flat, PLIM_STR("."), key);
         if (full.p)
             read_member(r, full, key, depth);
     }
@@ -331,5 +353,9 @@ plim_status plim_fam_config(fam_program *p, plim_str config, plim_err *err)
          i++) /* each names only keys before it */
         if (!r.given[i])
             p->names.values[p->keys[i].name] = default_of(p, &p->keys[i]);
+    if (p->required && !p->names.st && !plim_fam_true(&p->names, p->required))
+        plim_fam_fail(&p->names, 0,
+                      "model_type '" PLIM_STR_FMT "' is known where " PLIM_STR_FMT,
+                      PLIM_STR_ARG(p->family), PLIM_STR_ARG(p->requires));
     return p->names.st;
 }

@@ -26,6 +26,7 @@ typedef enum op {
     X_NOT,
     X_INT,
     X_FLOOR2,
+    X_INDEX,
     X_IF
 } op;
 
@@ -164,8 +165,9 @@ static const fam_expr *read_name(fam_names *x, fam_line *l, int depth)
         const char *word;
         op op;
         bool two;
-    } calls[] = {{"ceil", X_CEIL, true}, {"max", X_MAX, true},  {"min", X_MIN, true},
-                 {"len", X_LEN, false},  {"int", X_INT, false}, {"floor2", X_FLOOR2, false}};
+    } calls[] = {{"ceil", X_CEIL, true},  {"max", X_MAX, true},  {"min", X_MIN, true},
+                 {"len", X_LEN, false},   {"int", X_INT, false}, {"floor2", X_FLOOR2, false},
+                 {"index", X_INDEX, true}};
     const char *from = l->p;
     while (l->p < l->end && word_char(*l->p))
         l->p++;
@@ -407,6 +409,17 @@ static fam_value floor2_of(fam_names *x, fam_value v)
     return int_value(p);
 }
 
+/* Where it is in a list. */
+static fam_value index_of(fam_names *x, fam_value list, fam_value v)
+{
+    uint32_t i = 0;
+    while (list.kind == FAM_LIST && i < list.n && !plim_fam_equal(list.items[i], v))
+        i++;
+    if (list.kind != FAM_LIST || i == list.n)
+        plim_fam_fail(x, 0, "a list of the family has no such item for this configuration");
+    return int_value(i);
+}
+
 fam_value plim_fam_eval(fam_names *x, const fam_expr *e)
 {
     if (x->st || !e)
@@ -427,6 +440,7 @@ fam_value plim_fam_eval(fam_names *x, const fam_expr *e)
     fam_value a = plim_fam_eval(x, e->a), b = plim_fam_eval(x, e->b);
     switch (e->op) {
     case X_ITEM: return item_of(x, a, b);
+    case X_INDEX: return index_of(x, a, b);
     case X_EQ: return bool_value(plim_fam_equal(a, b));
     case X_GT: return bool_value(is_more(a, b));
     case X_LT: return bool_value(is_more(b, a));

@@ -182,6 +182,8 @@ typedef struct fam_size {
 struct plim_family_model {
     fam_names names;
     plim_str family, class, task;
+    plim_str
+        flat; /* a configuration in this one whose keys stand in older files themselves; "": there is none */
     plim_map places;                 /* to an index into blocks, plus one */
     plim_map objects;                /* of the configuration: those that keys are in */
     plim_map ignored, read, aliases; /* read: by the class, but not known here */
@@ -195,6 +197,8 @@ struct plim_family_model {
     const fam_expr
         *seq; /* tokens of text, of what is called with their states; NULL: it is not */
     const fam_expr *frames;   /* of a video; NULL: none is an input */
+    const fam_expr *required; /* what its keys must pass; NULL: nothing */
+    plim_str requires;        /* the same as text */
     const fam_expr *multiple; /* of what height and width are; NULL: of 1 */
     fam_size *sizes;          /* that the class works with, in order */
     uint32_t n_sizes, cap_sizes;

@@ -1,5 +1,6 @@
 /* fam_run.c -- runs a family for a configuration: first the modules with their parameters, then the call of the model. */
 #include "base/gzip.h"
+#include "base/items.h"
 #include "families/fam_priv.h"
 
 enum { DEPTH = 8 };                   /* of loops, and of lists */
@@ -24,6 +25,8 @@ typedef struct frame {
     uint32_t n_items;
     const plim_str *in_names;
     const uint32_t *ins;
+    const result
+        *lists; /* of a loop's turns: all values of each of these, where that is a list */
     uint32_t n_ins;
     const uint32_t *caps, *carried;
     uint32_t n_caps, n_carried;
@@ -255,6 +258,12 @@ static uint32_t result_of(const item *i, const fam_ref *ref)
     return k;
 }
 
+static result value_at(runner *r, result list, const fam_expr *index)
+{
+    int64_t at = plim_fam_int(r->x, index);
+    return at >= 0 && at < (int64_t)list.n ? one_value(r, list.ids[at]) : (result){NULL, 0};
+}
+
 static result of_item(runner *r, const frame *f, const fam_ref *ref)
 {
     const item *i = ref->item < f->n_items ? &f->items[ref->item] : NULL;
@@ -265,15 +274,15 @@ static result of_item(runner *r, const frame *f, const fam_ref *ref)
     result all = kept ? i->kept : i->out[k];
     if (!ref->at)
         return ref->all || all.n == 1 ? all : (result){NULL, 0};
-    int64_t at = plim_fam_int(r->x, ref->at);
-    return at >= 0 && at < (int64_t)all.n ? one_value(r, all.ids[at]) : (result){NULL, 0};
+    return value_at(r, all, ref->at);
 }
 
-static result find_passed(runner *r, const frame *f, plim_str name)
+static result find_passed(runner *r, const frame *f, const fam_ref *ref)
 {
     for (uint32_t i = 0; i < f->n_ins; i++)
-        if (plim_str_eq(f->in_names[i], name))
-            return one_value(r, f->ins[i]);
+        if (plim_str_eq(f->in_names[i], ref->name))
+            return ref->at && f->lists ? value_at(r, f->lists[i], ref->at)
+                                       : one_value(r, f->ins[i]);
     return (result){NULL, 0};
 }
 
@@ -285,7 +294,7 @@ static result of_ref(runner *r, const frame *f, const fam_ref *ref)
     case FAM_CAP: return one_value(r, ref->k < f->n_caps ? f->caps[ref->k] : PLIM_NONE);
     case FAM_CARRY:
         return one_value(r, ref->k < f->n_carried ? f->carried[ref->k] : PLIM_NONE);
-    case FAM_IN: return find_passed(r, f, ref->name);
+    case FAM_IN: return find_passed(r, f, ref);
     case FAM_ITEM: break;
     }
     return of_item(r, f, ref);
@@ -405,8 +414,20 @@ static void keep_results(runner *r, frame *f, const fam_stmt *s, const uint32_t 
     f->items[s->at] = (item){.out = out, .n = n};
 }
 
+/* Sizes of parts that are alike: the text has one, the op one for each part. */
+static void repeat_sizes(runner *r, plim_arg *sizes, int64_t length)
+{
+    int64_t *all = PLIM_NEW_N(r->a, int64_t, (uint64_t)length);
+    for (int64_t i = 0; all && i < length; i++)
+        all[i] = sizes->ints[0];
+    if (!all)
+        runner_oom(r);
+    sizes->ints = all;
+    sizes->n = all ? (uint32_t)length : 0;
+}
+
 /* An op whose results are a list. */
-static void run_spread(runner *r, frame *f, const fam_stmt *s, const plim_named_arg *args,
+static void run_spread(runner *r, frame *f, const fam_stmt *s, plim_named_arg *args,
                        uint32_t n)
 {
     int64_t length = plim_fam_int(r->x, s->expr);
@@ -416,6 +437,9 @@ static void run_spread(runner *r, frame *f, const fam_stmt *s, const plim_named_
                          length);
         return;
     }
+    for (uint32_t i = 0; i < n; i++)
+        if (args[i].arg.kind == PLIM_ARG_INTS && args[i].arg.n == 1)
+            repeat_sizes(r, &args[i].arg, length);
     uint32_t *out = PLIM_NEW_N(r->a, uint32_t, (uint64_t)length);
     if (!out) {
         runner_oom(r);
@@ -502,8 +526,9 @@ static bool pass_args(runner *r, const frame *f, const fam_stmt *s, frame *to)
     plim_str *names = PLIM_NEW_N(r->a, plim_str, (uint64_t)s->n + 1);
     uint32_t *ids = PLIM_NEW_N(r->a, uint32_t, (uint64_t)s->n + 1),
              *others = PLIM_NEW_N(r->a, uint32_t, (uint64_t)s->n + 1);
+    result *lists = PLIM_NEW_N(r->a, result, (uint64_t)s->n + 1);
     uint32_t n_others = 0;
-    if (!names || !ids || !others) {
+    if (!names || !ids || !lists || !others) {
         runner_oom(r);
         return false;
     }
@@ -520,11 +545,13 @@ static bool pass_args(runner *r, const frame *f, const fam_stmt *s, frame *to)
                 others[k] = v.n ? v.ids[0] : PLIM_NONE;
         } else if (v.n) {
             names[to->n_ins] = s->args[i].name;
+            lists[to->n_ins] = v;
             ids[to->n_ins++] = v.ids[0];
         }
     }
     to->in_names = names;
     to->ins = ids;
+    to->lists = lists;
     to->caps = to->carried = others; /* a call has the one, a loop the other */
     to->n_caps = to->n_carried = n_others;
     return !is_stopped(r);
@@ -714,6 +741,20 @@ static int64_t asked_or(fam_program *p, int64_t asked, const fam_expr *usual)
     return asked || !usual ? asked : plim_fam_int(&p->names, usual);
 }
 
+/* Height or width of an image, to which the processor of a model resizes it. */
+static int64_t rounded_size(fam_program *p, int64_t size)
+{
+    int64_t multiple = p->multiple ? plim_fam_int(&p->names, p->multiple) : 1;
+    if (multiple <= 1 || size % multiple == 0)
+        return size;
+    if (plim_family_rounds(p))
+        return PLIM_MAX(1, (size + multiple / 2) / multiple) * multiple;
+    plim_fam_fail(&p->names, 0,
+                  "images of %" PRId64 " pixels: height and width are multiples of %" PRId64,
+                  size, multiple);
+    return size;
+}
+
 /* The sizes of images, which the configuration has, too. */
 static void set_image(fam_program *p, const plim_family_call *call)
 {
@@ -728,13 +769,7 @@ static void set_image(fam_program *p, const plim_family_call *call)
                           "configuration, %" PRId64 " x %" PRId64,
                           call->image[0], call->image[1], plim_fam_int(&p->names, p->image[0]),
                           plim_fam_int(&p->names, p->image[1]));
-        size = other ? other : size;
-        int64_t multiple = p->multiple ? plim_fam_int(&p->names, p->multiple) : 1;
-        if (multiple > 1 && size % multiple)
-            plim_fam_fail(&p->names, 0,
-                          "images of %" PRId64
-                          " pixels: height and width are multiples of %" PRId64,
-                          size, multiple);
+        size = rounded_size(p, other ? other : size);
         set_number(p, names[i], size);
     }
 }
@@ -742,8 +777,8 @@ static void set_image(fam_program *p, const plim_family_call *call)
 void plim_family_image(plim_family_model *m, const plim_family_call *call, int64_t *height,
                        int64_t *width)
 {
-    *height = asked_or(m, call->image[0], m->image[0]);
-    *width = asked_or(m, call->image[1], m->image[1]);
+    *height = rounded_size(m, asked_or(m, call->image[0], m->image[0]));
+    *width = rounded_size(m, asked_or(m, call->image[1], m->image[1]));
 }
 
 static void set_call(fam_program *p, const plim_family_call *call, plim_dtype dtype)
@@ -909,8 +944,17 @@ plim_str plim_family_class(const plim_family_model *m) { return m->class; }
 
 bool plim_family_caches(const plim_family_model *m)
 {
-    return plim_str_is(m->task, "causal") || plim_str_is(m->task, "seq2seq") ||
-           plim_str_is(m->task, "pictures");
+    return plim_item_has("causal seq2seq pictures grids", m->task);
+}
+
+bool plim_family_rounds(const plim_family_model *m)
+{
+    return m->multiple && plim_family_reads(m);
+}
+
+bool plim_family_pairs(const plim_family_model *m)
+{
+    return plim_str_is(m->task, "contrastive");
 }
 
 /* Whether a parameter has as many rows. */

@@ -131,6 +131,18 @@ static plim_str read_label(reader *r)
     return (plim_str){from, (size_t)(r->line.p - from)};
 }
 
+/* "[*]", "[i1]": all values of a list, or one of them. */
+static void read_at(reader *r, fam_ref *ref)
+{
+    if (r->line.p == r->line.end || *r->line.p != '[')
+        return;
+    r->line.p++;
+    ref->all = plim_fam_take(&r->line, "*");
+    ref->at = ref->all ? NULL : plim_fam_parse(r->x, &r->line);
+    if (!plim_fam_take(&r->line, "]"))
+        fail_expected(r, "']'");
+}
+
 static void read_option(reader *r, fam_ref *ref)
 {
     ref->item = read_small(r);
@@ -143,13 +155,7 @@ static void read_option(reader *r, fam_ref *ref)
              i++)
             ref->k = 10 * ref->k + (uint32_t)(ref->result.p[i] - '0');
     }
-    if (r->line.p < r->line.end && *r->line.p == '[') {
-        r->line.p++;
-        ref->all = plim_fam_take(&r->line, "*");
-        ref->at = ref->all ? NULL : plim_fam_parse(r->x, &r->line);
-        if (!plim_fam_take(&r->line, "]"))
-            fail_expected(r, "']'");
-    }
+    read_at(r, ref);
 }
 
 static fam_ref read_one(reader *r)
@@ -167,6 +173,7 @@ static fam_ref read_one(reader *r)
     } else if (r->line.p < r->line.end && (*r->line.p < '0' || *r->line.p > '9')) {
         ref.kind = FAM_IN;
         ref.name = read_label(r);
+        read_at(r, &ref);
     } else {
         read_option(r, &ref);
     }
@@ -587,6 +594,14 @@ static void read_size(reader *r)
         p->sizes[p->n_sizes++] = size;
 }
 
+/* "requires depth > 3" */
+static void read_required(reader *r)
+{
+    plim_fam_space(&r->line);
+    r->p->requires = (plim_str){r->line.p, (size_t)(r->line.end - r->line.p)};
+    r->p->required = plim_fam_parse(r->x, &r->line);
+}
+
 /* "class Qwen3ForCausalLM" */
 static void read_head(reader *r)
 {
@@ -594,11 +609,8 @@ static void read_head(reader *r)
     const struct {
         const char *word;
         plim_str *value;
-    } words[] = {{"family", &p->family},
-                 {"class", &p->class},
-                 {"task", &p->task},
-                 {"attention", &p->attention},
-                 {"made", &p->made}};
+    } words[] = {{"family", &p->family},       {"class", &p->class}, {"task", &p->task},
+                 {"attention", &p->attention}, {"flat", &p->flat},   {"made", &p->made}};
     for (size_t i = 0; i < PLIM_COUNT(words); i++)
         if (take_word(r, words[i].word)) {
             const char *value = copy_text(r, "", read_upto(r, ""), "");
@@ -627,7 +639,7 @@ plim_status plim_fam_read(fam_program *p, plim_arena *a, plim_str text, plim_err
             read_names(&r, &p->read);
         else if (take_word(&r, "alias"))
             read_alias(&r);
-        else if (take_word(&r, "input"))
+        else if (take_word(&r, "input") || take_word(&r, "kept"))
             inputs = read_input(&r, FAM_INPUT, inputs);
         else if (take_word(&r, "positions"))
             p->positions = plim_fam_parse(r.x, &r.line);
@@ -637,6 +649,8 @@ plim_status plim_fam_read(fam_program *p, plim_arena *a, plim_str text, plim_err
             p->seq = plim_fam_parse(r.x, &r.line);
         else if (take_word(&r, "frames"))
             p->frames = plim_fam_parse(r.x, &r.line);
+        else if (take_word(&r, "requires"))
+            read_required(&r);
         else if (take_word(&r, "multiple"))
             p->multiple = plim_fam_parse(r.x, &r.line);
         else if (take_word(&r, "size"))

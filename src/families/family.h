@@ -45,10 +45,14 @@ bool plim_family_caches(
     const plim_family_model *m); /* generation keeps keys and values, or states */
 bool plim_family_sees(const plim_family_model *m);  /* is called with images */
 bool plim_family_reads(const plim_family_model *m); /* is called with tokens */
+bool plim_family_pairs(const plim_family_model *
+                           m); /* with texts and images, as pairs: no image is within a text */
 /* Tokens of the text whose states it is called with, as a step of a diffusion model is; 0: none. */
 int64_t plim_family_text(plim_family_model *m);
 int64_t plim_family_frames(plim_family_model *m);   /* of the video that it makes; 0: none */
 bool plim_family_fixed(const plim_family_model *m); /* with images of one size */
+bool plim_family_rounds(
+    const plim_family_model *m); /* of sizes that are multiples of another */
 /* How many tokens a sequence has at most, INT64_MAX if that is not said; *hard: they are rows of a table. */
 int64_t plim_family_positions(plim_family_model *m, bool *hard);
 

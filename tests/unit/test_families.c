@@ -422,6 +422,100 @@ static void test_keeps(void **state)
     }
 }
 
+/* Images as patches of any number: the parts of a list, each in its turn, layers by their place in a list, a
+ * configuration whose keys older files have themselves. */
+static const char gridded[] =
+    "family grid\n"
+    "class GridForConditionalGeneration\n"
+    "task grids\n"
+    "input input_ids [B, S] int64\n"
+    "input pixel_values [B * $images * $patches, 3] $dtype\n"
+    "kept deltas [B, 1 if $images > 0 else 0] int64\n"
+    "image 4 * vision_config.patch, 4 * vision_config.patch\n"
+    "multiple vision_config.patch\n"
+    "size $patches = $height // vision_config.patch * ($width // vision_config.patch)\n"
+    "flat text_config\n"
+    "requires vision_config.patch > 1\n"
+    "key text_config.width: int = 8\n"
+    "key vision_config.deep: list = [1, 3]\n"
+    "key vision_config.patch: int = 2\n"
+    "at =\n"
+    " type Grid\n"
+    " param weight [text_config.width] $dtype\n"
+    "at /\n"
+    " type Grid\n"
+    " if ?pixel_values\n"
+    "  0 split_with_sizes(%pixel_values, split_sizes=[$patches], dim=0) -> [B * $images]\n"
+    "  1 loop_part0 B * $images(split=%0[*])\n"
+    "  2 cat(tensors=[%1[*]])\n"
+    "  3 loop0 4(x=%2)\n"
+    " 4 relu(.weight)\n"
+    " return 0=%4\n"
+    "at /loop_part0\n"
+    " 0 relu(%split[i0])\n"
+    " keep %0\n"
+    "at /loop0\n"
+    " if i0 in vision_config.deep\n"
+    "  0 select.int(%x, dim=1, index=index(vision_config.deep, i0))\n"
+    "  keep %0\n";
+
+static void test_grids(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config;
+        plim_family_call call;
+        uint64_t parameters;
+        uint32_t nodes; /* 0: refused */
+    } rows[] = {
+        {"{}", {.batch = 2, .seq = 5}, 8, 1},
+        {"{}", {.batch = 2, .seq = 5, .images = 1}, 8, 1 + 2 + 1 + 2 + 1},
+        {"{}", {.batch = 2, .seq = 5, .images = 3}, 8, 1 + 6 + 1 + 2 + 1},
+        {"{\"vision_config\": {\"deep\": [2]}}",
+         {.batch = 1, .seq = 5, .images = 1},
+         8,
+         1 + 1 + 1 + 1 + 1},
+        {"{\"width\": 6}", {.batch = 2, .seq = 5}, 6, 1},
+        {"{\"text_config\": {\"width\": 7}}", {.batch = 2, .seq = 5}, 7, 1},
+        {"{\"text_config\": {}, \"width\": 6}", {.batch = 2, .seq = 5}, 8, 1},
+        {"{\"width\": 6, \"height\": 7}", {.batch = 2, .seq = 5}, 6, 1},
+        {"{\"vision_config\": {\"patch\": 1}}", {.batch = 2, .seq = 5}, 0, 0},
+        {"{\"width\": \"6\"}", {.batch = 2, .seq = 5}, 0, 0},
+        {"{}", {.batch = 2000, .seq = 5, .images = 3}, 0, 0}, /* too many parts */
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        built b;
+        build(&b, gridded, rows[i].config, &rows[i].call);
+        CHECK(rows[i].config, (b.st == PLIM_OK) == (rows[i].nodes > 0));
+        CHECK(rows[i].config, b.st || b.parameters == rows[i].parameters);
+        CHECK(rows[i].config, b.st || b.nodes == rows[i].nodes);
+    }
+}
+
+/* Sizes to which a processor resizes images. */
+static void test_rounds(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t image[2], height, width;
+    } rows[] = {{{0, 0}, 8, 8}, {{5, 8}, 6, 8}, {{1, 7}, 2, 8}, {{720, 1281}, 720, 1282}};
+    const plim_family f = {"grid", "Grid", (const unsigned char *)gridded, sizeof gridded - 1};
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_err err = PLIM_ERR_INIT;
+    plim_family_model *m;
+    assert_int_equal(plim_family_open(&a, &f, PLIM_STR("{}"), &m, &err), PLIM_OK);
+    assert_true(plim_family_rounds(m));
+    assert_false(plim_family_pairs(m));
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        const plim_family_call call = {.image = {rows[i].image[0], rows[i].image[1]}};
+        int64_t height = 0, width = 0;
+        plim_family_image(m, &call, &height, &width);
+        assert_int_equal(height, rows[i].height);
+        assert_int_equal(width, rows[i].width);
+    }
+    plim_arena_free(&a);
+}
+
 /* A denoiser: sizes with names, height and width in steps, its own numbers of tokens and frames, one list. */
 static const char maker[] = "family maker\n"
                             "class Maker\n"
@@ -638,7 +732,8 @@ int main(void)
         cmocka_unit_test(test_keeps),     cmocka_unit_test(test_tests_of_items),
         cmocka_unit_test(test_denoiser),  cmocka_unit_test(test_append),
         cmocka_unit_test(test_positions), cmocka_unit_test(test_broken_texts),
-        cmocka_unit_test(test_library),
+        cmocka_unit_test(test_library),   cmocka_unit_test(test_grids),
+        cmocka_unit_test(test_rounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@ from learn import Family, Place
 from merge import Hole, Pieces, Ref, Statement, has_hole
 from networks import is_network
 from probe import GENERIC, modeling, source
-from tasks import IMAGE, NEEDED, image_key
+from tasks import IMAGE, IN_UNITS, NEEDED, REQUIRED, image_key
 
 # What makes a tensor of another's dtype: the op that does the same with the other tensor as an argument.
 NEW = {"zeros": "new_zeros", "ones": "new_ones", "empty.memory_format": "new_empty", "full": "new_full"}
@@ -133,14 +133,18 @@ class Emit:
                 f"made {study.version}, {len(study.runs)} runs, {self.family.checked} more were right"]
         head += [f"input {name} [{', '.join(map(self.expr, shape))}] {dtype}"
                  for name, (shape, dtype) in task.taken(study.cls, False).items()]
+        head += [f"kept {name} [{', '.join(map(self.expr, shape))}] {dtype}" for name, (shape, dtype) in task.kept.items()]
         head += [f"labels {name} [{', '.join(map(self.expr, shape))}] {dtype}" for name, (shape, dtype) in task.labels.items()]
         if positions_from_padding(study.cls) and "max_position_embeddings" in study.plain:
             first = (study.config({}).pad_token_id or 0) + 1
             head.append(f"positions {self.expr('max_position_embeddings')} - {first}")
         head += images
         head += [f"{name} {getattr(study.cls, name)}" for name in ("seq", "frames", "multiple") if getattr(study.cls, name, 0)]
-        head += [f"size {name} = {self.expr(text)}" for name, text in getattr(study.cls, "named", {}).items()]
+        head += [f"multiple {self.expr(task.unit)}"] if task.unit else []
+        head += [f"size {name} = {self.expr(text)}" for name, text in study.named.items()]
         head += [f"attention {study.sdpa}"] if study.attends else []
+        head += [f"requires {self.expr(REQUIRED[study.kind])}"] if study.kind in REQUIRED else []
+        head += [f"flat {study.flat_part}"] if study.flat_part else []
         head += [f"alias {a} {b}" for a, b in sorted((study.config_class.attribute_map or {}).items())]
         head += [f"alias {part}.{a} {part}.{b}" for part, c in study.parts.items() for a, b in sorted((c.attribute_map or {}).items())]
         head += [self.key(k) for k in keys]
@@ -161,8 +165,10 @@ class Emit:
     def image(self) -> str:
         """The sizes of images, as tasks.image has them."""
         key = image_key(self.family.study.plain)
-        cls = self.family.study.cls
-        if hasattr(cls, "image"):
+        cls, unit = self.family.study.cls, self.family.study.task.unit
+        if unit:
+            text = [self.expr(f"{IN_UNITS} * {unit}")] * 2
+        elif hasattr(cls, "image"):
             text = [self.expr(cls.image)] * 2
         elif isinstance(self.family.study.plain.get(key, IMAGE), int):
             text = [self.expr(key) if key else str(IMAGE)] * 2

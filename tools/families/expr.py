@@ -89,6 +89,9 @@ def terminals(rows: Rows, candidates: Set[str]) -> Dict[str, np.ndarray]:
                     got.append(int(x[k]))
                 if len(got) == len(column):
                     out[f"{name}[{index}]"] = np.array(got, dtype=np.int64)
+            for index in ("i0", "i1", "j0", "j1"):
+                if all(row.get(index) in x for row, x in zip(rows, column)):
+                    out[f"index({name}, {index})"] = np.array([x.index(row[index]) for row, x in zip(rows, column)], dtype=np.int64)
     return out
 
 
@@ -202,6 +205,10 @@ def search(rows: Rows, values: Sequence[int], candidates: Set[str], parts: Seque
                 found = other.get(rest.tobytes())
                 if found:
                     best.append(_combine(e, op, found[0]))
+            for c in (2, 3) if not set("+-/%") & set(e.text) else ():  # two as long as each other, and a third
+                found = other.get((target - c * v).tobytes())
+                if found:
+                    best.append(_combine(_combine(Expr(str(c), 1), "*", e), "+", found[0]))
             if (v != 0).all() and (target % np.where(v == 0, 1, v) == 0).all():
                 found = other.get((target // v).tobytes())
                 if found:
@@ -258,7 +265,8 @@ def value_of(text: str, row: Dict[str, Any]) -> Any:
 
 
 FUNCTIONS = {"ceil": lambda a, b: -(-a // b), "max": max, "min": min, "len": lambda a: len(a or ()), "int": int,
-             "floor2": lambda a: 1 << (a.bit_length() - 1), "number": lambda a: 0 if a is None else a, "items": lambda a: a or ()}
+             "floor2": lambda a: 1 << (a.bit_length() - 1), "index": lambda a, b: a.index(b),
+             "number": lambda a: 0 if a is None else a, "items": lambda a: a or ()}
 _compiled: Dict[str, Any] = {}
 
 
@@ -351,6 +359,9 @@ def tests(rows: Rows, candidates: Set[str], sizes: Optional[Set[str]] = None) ->
                     yield (1 if k in index else 1.7), f"{name}[{k}] == {x}", np.array([repr(a) == x for a in at])
             for k in index:
                 yield 1.5, f"{k} in {name}", np.array([row[k] in x for x, row in zip(column, rows)])
+                for at in range(FEW_ITEMS):
+                    if all(len(x) > at and type(x[at]) is int for x in column):
+                        yield 1.6, f"{k} == {name}[{at}]", np.array([row[k] == x[at] for x, row in zip(column, rows)])
     for k in index:
         i = np.array([row[k] for row in rows])
         for c in (0, 1, 2):
@@ -429,19 +440,28 @@ def derived(texts: Sequence[str]) -> List[str]:
 
 
 MOST_DERIVED = 48
+KNOWN = 2.0  # what a test of other classes costs
 BITS = 0.5  # that a test must tell for each unit of its cost
 LENGTHS = re.compile("window|chunk|position|block|length|context|span|stride|bucket|distance|size$")  # what tokens are compared with
 
 Tree = Any  # a class, or (test, tree if it passes, tree if not)
 
 
+def asked(text: str, rows: Rows) -> Iterator[List[bool]]:
+    """Which rows pass; nothing: some have no answer, as lists of others are shorter."""
+    with contextlib.suppress(IndexError):
+        yield [passes(text, row) for row in rows]
+
+
 class Chooser:
     """Tells observations apart by tests of their rows."""
 
-    def __init__(self, rows: Rows, features: Set[str], sizes: Optional[Set[str]] = None, derived: Sequence[str] = ()) -> None:
-        """sizes: features that are compared with one another, and with derived, which are expressions."""
+    def __init__(self, rows: Rows, features: Set[str], sizes: Optional[Set[str]] = None, derived: Sequence[str] = (),
+                 known: Sequence[str] = ()) -> None:
+        """sizes: features that are compared with one another, and with derived, which are expressions.  known: whole tests."""
         pairs = features if sizes is None else features & (sizes | {"B", "S"})
-        some = [(cost, text, mask) for cost, text, mask in [*tests(rows, features, sizes), *compared(rows, pairs, derived)]
+        whole = ((KNOWN + 0.1 * len(names_of(text)), text, np.array(mask)) for text in known for mask in asked(text, rows))
+        some = [(cost, text, mask) for cost, text, mask in [*tests(rows, features, sizes), *compared(rows, pairs, derived), *whole]
                 if mask.any() and not mask.all()]
         self.texts = [text for _, text, _ in some]
         self.names = [names_of(text) for text in self.texts]
@@ -503,7 +523,7 @@ def condition(tree: Tree) -> str:
 
 
 def _atom(test: str) -> str:
-    return f"({test})" if test.startswith("not ") else test
+    return f"({test})" if test.startswith("not ") or " and " in test or " or " in test else test
 
 
 def _conjunct(tree: Tree) -> str:
@@ -521,7 +541,7 @@ def names_of(text: str) -> Set[str]:
     return set(re.findall(r"(?<![\w.])[A-Za-z_$?][A-Za-z0-9_.$]*", text)) - WORDS
 
 
-WORDS = {"max", "min", "ceil", "floor2", "int", "len", "in", "True", "False", "None", "and", "or", "not", "if", "else"}
+WORDS = {"max", "min", "ceil", "floor2", "index", "int", "len", "in", "True", "False", "None", "and", "or", "not", "if", "else"}
 
 
 def _impurity(counts: np.ndarray) -> np.ndarray:

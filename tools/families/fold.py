@@ -12,6 +12,7 @@ layer's number is a star.  What a body refers to is named relative to it:
     leaf PATH   a parameter or buffer, relative to it; `top PATH`: of another module
     c K         in a loop: variable K, as the last turn left it
     in LABEL    in a loop: what the loop was given of the body around it; a label does not change with numbers
+    part LABEL HOLE  in a loop: one of a list that it was given
     all I K, at I K HOLE    result K of all turns of the loop I, or of one turn; of an op with a list of results, all
 
 lists: the paths, with stars, of lists of modules whose length differs between runs; only these become loops.
@@ -53,8 +54,11 @@ class Body:
 
 
 class Fold:
-    def __init__(self, lists: Set[str]) -> None:
-        self.lists = lists
+    def __init__(self, lists: Set[str], parts: bool = False) -> None:
+        """parts: a list may have as many parts as there are images, each of which code takes in its turn."""
+        self.lists, self.parts = lists, parts
+        self.parted: Set[int] = set()
+        """Ops with such lists, by their id()."""
         self.bodies: List[Body] = []
         self.defined: Dict[int, Set[int]] = {}
         self.used: Dict[int, List[Value]] = {}
@@ -117,7 +121,7 @@ class Fold:
         groups: List[Tuple[str, List[Value]]] = []
         results = []
         left = list(outs)
-        for r in run.folded([run.ref(v) for v in outs]):
+        for r in run.folded([run.ref(v) for v in outs], returned=True):
             group = [v for v in left if r[0] == "all" and run.names.get(v.id, (None,))[:2] == ("turn", r[1])
                      or r[0] != "all" and v is left[0]]
             left = [v for v in left if v not in group]
@@ -134,9 +138,9 @@ class Fold:
         return body, groups
 
     def is_spread(self, op: Op) -> bool:
-        """Whether its results are a list whose length is a size: they are used only together."""
+        """Whether its results are a list whose length is a size: they are used only together, or each in its turn."""
         outs = tuple(v.id for v in op.outs)
-        return op.target in SPREADS and outs in self.listed and all(self.uses[v] == 1 for v in outs)
+        return id(op) in self.parted or op.target in SPREADS and outs in self.listed and all(self.uses[v] == 1 for v in outs)
 
     def known(self, value: Value) -> bool:
         return value.id in self.real
@@ -210,6 +214,11 @@ class _Run:
         r = self.names[value]
         if r[0] != "up":
             return r
+        if r[1][0] == "turn" and self.fold.parts:
+            every = ("all", r[1][1])
+            label = self.outer.label(every)[:-1]
+            self.given.setdefault(label, every)
+            return ("part", label, r[1][2])
         label = self.outer.label(r[1])
         self.given.setdefault(label, r[1])
         return ("in", label)
@@ -278,8 +287,9 @@ class _Run:
             return "@"
         return str(x)
 
-    def folded(self, refs: List[Any]) -> List[Any]:
-        """What all turns of a loop kept becomes one."""
+    def folded(self, refs: List[Any], returned: bool = False) -> List[Any]:
+        """What all turns of a loop kept becomes one.  returned: so does what all but the last kept, whose is returned by
+        another name, too."""
         have: Dict[int, Set[int]] = {}
         for r in refs:
             if isinstance(r, tuple) and r and r[0] == "turn":
@@ -287,8 +297,8 @@ class _Run:
         out: List[Any] = []
         for r in refs:
             if not (isinstance(r, tuple) and r and r[0] == "turn"):
-                out.append(r)
-            elif len(have[r[1]]) == r[3]:
+                out.append(self.one(r))
+            elif len(have[r[1]]) == r[3] or returned and have[r[1]] == set(range(r[3] - 1)):
                 if ("all", r[1]) not in out:
                     out.append(("all", r[1]))
             else:
@@ -296,7 +306,10 @@ class _Run:
         return out
 
     def one(self, r: Any) -> Any:
-        """One of the values that turns kept, by its number."""
+        """One of the values that turns kept, or of a list, by its number."""
+        if isinstance(r, tuple) and r and r[0] == "part":
+            self.hole("int", r[2])
+            return r[:2]
         if isinstance(r, tuple) and r and r[0] == "turn":
             self.hole("int", r[2])
             return ("at", r[1])
@@ -315,6 +328,8 @@ class _Run:
                 needed.add(items[i].value.id)
         loops = self.loops(items)
         named = {at: f"loop{n}" for n, at in enumerate(sorted(loops))}
+        for n, (at, cuts) in enumerate(sorted(self.taken_apart(items).items()) if self.fold.parts else ()):
+            loops[at], named[at] = cuts, f"loop_part{n}"
         for at, (label, cuts) in repeats(items, loops).items():
             loops[at], named[at] = cuts, label
         i = 0
@@ -330,8 +345,11 @@ class _Run:
     def item(self, item: Any, after: Set[int]) -> None:
         at = len(self.signs)
         if isinstance(item, Op):
-            args = tuple((k, self.named_arg(k, v)) for k, v in item.args.items() if k not in DROPPED)
             spread, n = self.fold.is_spread(item), len(item.outs)
+            given = dict(item.args)
+            if spread and self.fold.parts and len(set(given.get("split_sizes", ()))) == 1:
+                given["split_sizes"] = given["split_sizes"][:1]  # as many as there are results
+            args = tuple((k, self.named_arg(k, v)) for k, v in given.items() if k not in DROPPED)
             if spread:
                 self.hole("int", n)
             self.signs.append(("op", item.target, args, SPREAD if spread else n))
@@ -421,6 +439,32 @@ class _Run:
             k = next((m for m in range(k, len(calls)) if calls[m][0] >= cuts[-1]), len(calls))
         return out
 
+    def taken_apart(self, items: List[Any]) -> Dict[int, List[int]]:
+        """Loops over the parts of lists of equal length, each of whose turns takes the next, where what these make becomes a
+        list again: where each begins, and the last ends.  The ops with these lists are noted."""
+        out: Dict[int, List[int]] = {}
+        spreads = [x for x in items if isinstance(x, Op) and x.target in SPREADS and not self.fold.is_spread(x) and
+                   len(set(x.args.get("split_sizes", (0,)))) == 1]
+        for i, target in [(i, target) for i, x in enumerate(items) if _list_in(x) for target in sorted({x.target for x in spreads})]:
+            joined = _list_in(items[i])
+            group = [x for x in spreads if x.target == target and len(x.outs) == len(joined)]
+            starts = [min((j for j, x in enumerate(items[:i]) if any(v.id == op.outs[k].id for v in self.fold.used[id(x)]
+                                                                   for op in group)), default=i) for k in range(len(joined))]
+            if not group or sorted(set(starts)) != starts or starts[-1] == i:
+                continue
+            cuts = [*starts, i]
+            turns = [items[a:b] for a, b in zip(cuts, cuts[1:])]
+            last = turns[-1]
+            made = set().union(*(self.fold.defined[id(x)] for x in last))
+            while isinstance(last[-1], Held) and last[-1].value.id not in made:
+                last = last[:-1]
+            cuts[-1] = cuts[-2] + len(last)
+            if all(v.id in set().union(*(self.fold.defined[id(x)] for x in t)) for v, t in zip(joined, turns)) and \
+                    all([_token(x) for x in t] == [_token(x) for x in last] for t in turns[:-1]):
+                out[cuts[0]] = cuts
+                self.fold.parted |= {id(op) for op in group}
+        return out
+
     def loop(self, turns: List[List[Any]], after: Set[int], name: str) -> None:
         fold = self.fold
         held = [{x.value.id for x in t if isinstance(x, Held)} for t in turns]
@@ -483,7 +527,8 @@ class _Run:
                 pattern = results[j][1]
                 break
         if pattern is None and n > 1 and len(results[n - 2][1] or ()) == 1:
-            left = [v for v in last_wanted if owner[v] == n - 1]
+            kept_before = set.intersection(*({results[j][0].names[v.id] for v in per_turn[j]} for j in range(n - 1)))
+            left = [v for v in last_wanted if owner[v] == n - 1 and results[n - 1][0].names[v] not in kept_before]
             pattern = (results[n - 1][0].named(left[0]),) if len(left) == 1 else None
         if pattern is None and n > 1:
             pattern = results[n - 2][1]
@@ -574,6 +619,12 @@ def repeats(items: List[Any], loops: Dict[int, List[int]]) -> Dict[int, Tuple[st
         else:
             i += 1
     return out
+
+
+def _list_in(item: Any) -> List[Value]:
+    """The values of a list that is an argument."""
+    some = [x for x in item.args.values() if isinstance(x, list) and x] if isinstance(item, Op) else []
+    return next((x for x in some if all(isinstance(v, Value) for v in x)), [])
 
 
 def _exact(item: Any) -> Any:

@@ -23,7 +23,8 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set,
 
 import numpy as np
 
-from expr import Chooser, choose, condition, derived, fit, is_right, passes, value_of
+import usual
+from expr import Chooser, choose, condition, derived, fit, is_right, names_of, passes, value_of
 from fold import Body
 from merge import Hole, Item, Merged, Statement, actual
 from probe import Run, Study
@@ -38,6 +39,7 @@ NATURAL = 8  # numbers of code are often no larger
 TOLD = 3  # values of a hole, before what is as large says something
 BLAME = 0.4  # how much more often it must be wrong with a key that is given up
 MOST_GIVEN_UP = 3
+CALLED = {"$cache", "$train"}  # ways of calling
 SIMPLE = 5.0  # a test of one or two features; longer ones may be a coincidence, and others are tried
 
 
@@ -146,6 +148,7 @@ class Family:
         """features that what runs was seen to depend on"""
         self.known: Dict[str, int] = {}
         """expressions that were found, and how often"""
+        self.usual = usual.sizes(set(self.base.row))
         self.groups: Dict[Any, List[Run]] = {}
         """by a place and the kinds of its bodies that have them: see group()"""
 
@@ -177,7 +180,7 @@ class Family:
         kinds = np.array([b.kind for _, b in seen])
         rows = [row_of(r, b) for r, b in seen]
         features = set().union(*rows) if len(count) > 1 else set()
-        chooser = Chooser(rows, features, self.compared(), self.sizes()) if len(count) > 1 else None
+        chooser = self.chooser(rows, features) if len(count) > 1 else None
         known: Dict[bytes, When] = {}
         masks: Dict[Statement, np.ndarray] = {}
         for s in place.merged.statements:
@@ -197,8 +200,11 @@ class Family:
         return set(self.study.sizes) - set(self.study.base)
 
     def sizes(self) -> List[str]:
-        """What code derives from keys, the most frequent first."""
-        return derived(self.frequent())
+        """What code derives from keys, the most frequent first, and then what that of other classes does."""
+        return derived([*self.frequent(), *self.usual])
+
+    def chooser(self, rows: List[Dict[str, Any]], features: Set[str]) -> Chooser:
+        return Chooser(rows, features, self.compared(), self.sizes(), usual.tests(features))
 
     def frequent(self) -> List[str]:
         """Expressions that were found, the most frequent first."""
@@ -239,7 +245,7 @@ class Family:
             return self.constant(seen, values[0]) if kind == "int" else str(values[0])
         rows = [row_of(r, b) for r, b in seen]
         if kind == "bool":
-            return self.test(name, seen, Chooser(rows, set().union(*rows), self.compared(), self.sizes()), np.array(values), np.arange(len(seen)))
+            return self.test(name, seen, self.chooser(rows, set().union(*rows)), np.array(values), np.arange(len(seen)))
         cand = candidates([(r, b, v) for (r, b), v in zip(seen, values)], self.base)
         if kind == "number":  # of elements, not of them: any will do
             return self.found(rows, values) or fit(rows, values, cand) or str(values[0])
@@ -254,6 +260,11 @@ class Family:
         """Of the expressions that were found elsewhere, and these, the first that is right."""
         return next((text for text in [*self.frequent(), *more] if matches(text, rows, values)), None)
 
+    def usually(self, rows: List[Dict[str, Any]], values: List[int], cand: Set[str]) -> Optional[str]:
+        """What other classes have there, if it had so many values that this is no coincidence."""
+        some = [text for text in self.usual if names_of(text) <= cand] if len(set(values)) >= TOLD else []
+        return next((text for text in some if matches(text, rows, values)), None)
+
     def size(self, name: str, rows: List[Dict[str, Any]], values: List[int], cand: Set[str]) -> Optional[str]:
         """An expression; cand: features that are in it most likely."""
         sizes = cand | set(self.study.sizes) | ({"B", "S"} if name[:1] != "=" else set())
@@ -261,6 +272,7 @@ class Family:
         left_open = {c for c in cand if {type(row.get(c)) for row in rows} == {int, type(None)}}
         ways: List[Callable[[], Optional[str]]] = [
             lambda: self.found(rows, values),
+            lambda: self.usually(rows, values, cand),
             lambda: fit(rows, values, cand) if cand else None,
             lambda: cases(rows, values, left_open, cand) if left_open else None,
             lambda: cases(rows, values, left_open, sizes) if left_open else None,
@@ -268,7 +280,8 @@ class Family:
             lambda: fit(rows, values, cand, self.study.literals),
             lambda: fit(rows, values, sizes),
             lambda: fit(rows, values, every),
-            lambda: cases(rows, values, cand, sizes)]
+            lambda: cases(rows, values, cand, sizes),
+            lambda: cases(rows, values, CALLED | {f for row in rows for f in row if f[0] == "?"}, sizes)]
         return next((text for text in (way() for way in ways) if text is not None), None)
 
     def constant(self, seen: Seen, value: int) -> str:
@@ -570,6 +583,9 @@ def _splits(rows: Any, cand: Set[str]) -> Iterator[Tuple[str, List[bool]]]:
     for name in sorted(cand):
         column = [row.get(name) for row in rows]
         kinds = sorted(set(map(repr, column)))
+        if name in CALLED or name[0] == "?":
+            yield name, list(map(bool, column))
+            continue
         if all(c is None or isinstance(c, (bool, str)) for c in column) and 2 <= len(kinds) <= 4 or \
                 any(c is None for c in column):
             for x in kinds if len(kinds) <= 4 else ["None"]:
@@ -594,8 +610,9 @@ def matches(text: str, rows: Any, values: Any) -> bool:
 
 
 def file_of(study: Study) -> str:
-    """The name of its text."""
-    return getattr(study.cls, "file", study.cls.__name__)
+    """The name of its text; a type whose class is that of another comes before it."""
+    own = getattr(study.cls, "config_class", study.config_class) in (study.config_class, None)
+    return getattr(study.cls, "file", study.cls.__name__ if own else f"{study.kind}.{study.cls.__name__}")
 
 
 def main(out: str, task_name: str, kinds: List[str]) -> None:

@@ -88,6 +88,8 @@ class Reader:
         kind = r[0]
         if kind == "in":
             return [f"%{r[1]}"]
+        if kind == "part":
+            return [f"%{r[1]}", "[", self.hole("int"), "]"]
         if kind == "cap":
             return [f"%^{r[1]}"]
         if kind == "n":

@@ -29,10 +29,10 @@ logging.disable(logging.CRITICAL)
 from transformers import PreTrainedConfig  # noqa: E402
 from transformers.activations import ACT2FN  # noqa: E402
 
-from expr import value_of  # noqa: E402
+from expr import passes, value_of  # noqa: E402
 from fold import Body, Fold, star  # noqa: E402
-from tasks import FIXED, LEFT, MULTIPLES, NEEDED, START, TRIED, Task, class_of, config_of, image  # noqa: E402
-from trace import trace  # noqa: E402
+from tasks import FIXED, FOCUSED, IN_UNITS, LEFT, MULTIPLES, NEEDED, REQUIRED, START, SWITCHED, TRIED, Task, class_of, config_of, image  # noqa: E402
+from trace import Call, trace  # noqa: E402
 
 # Keys that every configuration has, and which have nothing to do with the model's memory.
 GENERIC = set(PreTrainedConfig().to_dict()) - {"tie_word_embeddings", "is_encoder_decoder"} | {
@@ -53,6 +53,7 @@ NO_VALUE, LEFT_OUT = "no value to try", "not tried"  # why a key is refused
 SHAPES = [{"$height": 192}, {"$width": 320}, {"$height": 192, "$width": 192}, {"$height": 256, "$width": 256},
           {"$width": 112}, {"$height": 112}, {"$height": 128, "$width": 320}, {"$height": 448, "$width": 112},
           {"$height": 112, "$width": 448}]
+UNITS = "#units"  # of a way of calling: height and width of images, where they are multiples of what the configuration says
 MOST = 200_000  # a size that no probe goes beyond
 MOST_PLACES = 4  # times those of the first run
 
@@ -95,6 +96,10 @@ class Study:
                       for key, value in older(inspect.getsource(part), source(modeling(part))).items()} or \
             older(source(self.config_class.__module__), source(self.cls.__module__))
         self.literals = literals_of(self.cls)
+        self.named: Dict[str, str] = {**task.named, **getattr(self.cls, "named", {})}
+        """Sizes with a name."""
+        self.flat_part = next((part for part in self.parts if self.is_flat(part)), "")
+        """Of a file without it the keys stand in the file itself."""
         self.base: Dict[str, Any] = {}
         self.plain: Dict[str, Any] = {}
         self.start: Dict[str, Any] = {}
@@ -110,6 +115,15 @@ class Study:
         """key: values, each with what else had to be changed"""
         self.words: Dict[str, Set[Any]] = {}
         """key: values that the class takes"""
+
+    def is_flat(self, part: str) -> bool:
+        own = flatten(self.config_class())
+        key, value = next(((k[len(part) + 1:], v) for k, v in own.items() if k.startswith(part + ".") and type(v) is int and v > 8
+                           and k[len(part) + 1:] not in own), ("", 0))
+        try:
+            return bool(key) and flatten(self.config_class(**{key: 2 * value})).get(f"{part}.{key}") == 2 * value
+        except Exception:
+            return False
 
     # ---- one run ---------------------------------------------------------------------------------------
 
@@ -128,6 +142,9 @@ class Study:
         for size, of in MULTIPLES.items():
             if (getattr(out, size, None) or 0) % (getattr(out, of, None) or 1):
                 raise ValueError(f"{size} is no multiple of {of}")
+        test = REQUIRED.get(self.kind, "True")
+        if base is None and not passes(test, flatten(out)):
+            raise ValueError(f"not {test}")
         return out
 
     def flat(self, moved: Dict[str, Any], config: Any = None) -> Dict[str, Any]:
@@ -150,6 +167,7 @@ class Study:
                 model.to(dtype)
             self.made = static(model, self.lists, dtype)  # a cast gives buffers other types, and a run may add some
             model.to(dtype)
+            place_images(model)
         finally:
             torch.set_default_dtype(old)
         model.train(how["$train"])
@@ -160,11 +178,16 @@ class Study:
         out: Dict[str, Any] = more(row) if more else {}
         for name, (shape, dtype) in self.task.taken(self.cls, how["$train"]).items():
             size = [value_of(s, row) for s in shape]
-            if 0 not in size:
+            if name in self.task.values and 0 not in size:
+                out[name] = torch.tensor([[value_of(s, row) for s in self.task.values[name]]] * size[0])
+            elif 0 not in size:
                 into, _, inner = name.rpartition(".")
                 (out.setdefault(into, {}) if into else out)[inner] = \
                     torch.zeros(size, dtype=getattr(torch, how["$dtype"] if dtype == "$dtype" else dtype), device="meta")
-        return out
+        return {**out, **dict.fromkeys(self.task.losses, how["$train"])}
+
+    def traced(self, model: Any, row: Dict[str, Any], how: Dict[str, Any]) -> Call:
+        return trace(model, self.inputs(row, how), value_of(self.task.masked, row))
 
     def once(self, moved: Dict[str, Any], how: Dict[str, Any]) -> Run:
         run = Run(moved, how)
@@ -172,7 +195,7 @@ class Study:
         config, model = self.model(moved, how)
         config.use_cache = how["$cache"]
         run.static = self.made
-        run.bodies = Fold(self.lists).fold(trace(model, self.inputs(run.row, how)))
+        run.bodies = Fold(self.lists, bool(self.task.unit)).fold(self.traced(model, run.row, how))
         places = len({body.place for body in run.all()})
         if self.runs and places > MOST_PLACES * len({body.place for body in self.runs[0].all()}):
             raise ValueError(f"{places} places: something repeats that is no list of modules")
@@ -180,9 +203,11 @@ class Study:
 
     def row(self, flat: Dict[str, Any], how: Dict[str, Any]) -> Dict[str, Any]:
         """The features of a run."""
-        sizes = image(self.cls, flat) if self.task.has("$height") else {}
-        out = {**flat, **sizes, **{k: (int(v) if isinstance(v, bool) else v) for k, v in how.items()}}
-        for name, text in getattr(self.cls, "named", {}).items():
+        sizes = image(self.cls, flat) if self.task.has("$height") and not self.task.unit else {}
+        if self.task.unit:
+            sizes = {name: n * value_of(self.task.unit, flat) for name, n in zip(("$height", "$width"), how[UNITS])}
+        out = {**flat, **sizes, **{k: (int(v) if isinstance(v, bool) else v) for k, v in how.items() if k != UNITS}}
+        for name, text in self.named.items():
             out[name] = value_of(text, out)
         return out
 
@@ -221,6 +246,7 @@ class Study:
         how = {"B": 2, "S": 64, "$train": True, "$cache": self.task.caches, "$attention": self.sdpa, "$dtype": "bfloat16"}
         how.update({"$images": 1} if self.task.has("$images") else {})
         how.update({"$frames": self.cls.frames} if getattr(self.cls, "frames", 0) else {})
+        how.update({UNITS: (IN_UNITS, IN_UNITS)} if self.task.unit else {})
         return how
 
     def lengths(self, model: Any) -> Dict[str, int]:
@@ -242,7 +268,7 @@ class Study:
                     continue
                 try:
                     config, small = self.model({**self.base, key: less}, how)
-                    trace(small, self.inputs(self.row(self.flat({}, config), how), how))
+                    self.traced(small, self.row(self.flat({}, config), how), how)
                 except Exception:
                     continue
                 after = self.lengths(small)
@@ -297,6 +323,10 @@ class Study:
 
     def is_left(self, key: str) -> bool:
         """Whether it stays as it is by default."""
+        value = self.plain.get(key)
+        if self.kind in FOCUSED and (isinstance(value, (bool, str)) or value is not None and value == 0.0) and \
+                key.rpartition(".")[2] not in SWITCHED:
+            return True
         return key.split(".")[-1] in LEFT or key in getattr(self.cls, "left", ())
 
     # ---- other values ----------------------------------------------------------------------------------
@@ -461,6 +491,8 @@ class Study:
         self.start = getattr(self.cls, "start", START.get(self.kind, {}))
         multiple = getattr(self.cls, "multiple", 1)
         self.shapes = [s for s in SHAPES if not any(n % multiple for n in s.values())] if self.kind not in FIXED else []
+        if self.task.unit:
+            self.shapes = [{UNITS: both} for both in ((6, 10), (12, 8), (9, 9), (2, 20))]
         self.shrink()
         self.find_lists()
         self.how = how = self.default_how()
@@ -472,7 +504,7 @@ class Study:
         for change in [{"B": 3}, {"$dtype": "float16"}, *tokens, *images, *frames]:
             self.keep({}, {**how, **change})
         if self.task.has("$height"):
-            other = [{**image(self.cls, self.first.row), **change} for change in self.shapes]
+            other = [change if self.task.unit else {**image(self.cls, self.first.row), **change} for change in self.shapes]
             self.fixed = not [run for run in [self.keep({}, {**how, **sizes}) for sizes in other] if run]
         for key in self.flat({}):
             self.move(key, {})
@@ -550,7 +582,8 @@ class Study:
         if self.task.has("$height") and not self.fixed and rng.random() < 0.3:
             how.update(rng.choice(self.shapes))
         moved, _ = rng.choice(self.vectors)
-        moved = dict(moved)
+        apart = rng.random() < 0.5  # what is always moved together cannot be told apart
+        moved = {k: v for k, v in moved.items() if not apart or rng.random() < 0.5}
         flat = self.flat({})
         moved.update(self.pair(rng, flat) if rng.random() < 0.4 else {})
         alone = self.alone()
@@ -629,6 +662,17 @@ class Study:
                 yield {k: v for k, v in moved.items() if self.plain.get(k) != v}, flat
 
 
+def place_images(model: Any) -> None:
+    """Positions of text and images are computed of values, by many small ops; of these, what they make is made."""
+    def positions(input_ids: Any = None, image_grid_thw: Any = None, **_: Any) -> Any:
+        return None if image_grid_thw is None else \
+            torch.zeros(3, *input_ids.shape, dtype=input_ids.dtype, device=input_ids.device)
+
+    for module in model.modules():
+        if hasattr(module, "compute_3d_position_ids"):
+            module.compute_3d_position_ids = positions
+
+
 def signature(run: Run) -> Any:
     return [(b.place, b.env, b.sign, [h for h in b.holes if h[0] != "float"]) for b in run.all()]
 
@@ -663,7 +707,9 @@ def older(text: str, code: str) -> Dict[str, Any]:
              re.findall(rf"getattr\((?:self\.)?config, ['\"](\w+)['\"], *({known}|\w)", code)}
     asked.update({name: ast.literal_eval(value) for value, name in
                   re.findall(rf"({known}) if not hasattr\(config, ['\"](\w+)['\"]\)", code)})
-    return {**{k: v for k, v in asked.items() if k[0] != "_" and k not in GENERIC}, **out, **{name: 10000.0 for name in thetas}}
+    lists = {f"rope_parameters.{name}": ast.literal_eval(value) for name, value in
+             re.findall(r"rope_parameters\.get\(['\"](\w+)['\"], *(\[[\d, ]*\])\)", code)}
+    return {**{k: v for k, v in asked.items() if k[0] != "_" and k not in GENERIC}, **lists, **out, **{name: 10000.0 for name in thetas}}
 
 
 def literals_of(cls: Any) -> List[str]:

@@ -9,8 +9,8 @@ import re
 from typing import Any, Dict, Iterator, List, Tuple
 
 from lines import SAME, built, crc32
-from probe import Run, Study
-from trace import Call, Op, trace
+from probe import UNITS, Run, Study
+from trace import Call, Op
 
 
 WITHOUT_DEFAULT = re.compile(r"^key ([\w.]+): [^=\n]*$", re.M)
@@ -39,13 +39,18 @@ def differs(program: str, path: str, study: Study, moved: Dict[str, Any], how: D
         part, _, name = key.rpartition(".")
         if part and key in flat:
             keys.setdefault(part, {}).setdefault(name, flat[key])
+    if study.flat_part and len(proof) % 2:  # as older files are
+        part = keys.get(study.flat_part, {})
+        older = {**{k: v for k, v in part.items() if k != "model_type"}, **{k: v for k, v in keys.items() if k != study.flat_part}}
+        keys = older if study.flat(older, study.config_class(**older)) == flat else keys
+    row = study.row(flat, how)
+    how = {k: v for k, v in how.items() if k != UNITS} | ({k: row[k] for k in ("$height", "$width")} if UNITS in how else {})
     lines, why = built(program, path, keys, how)
     if why:
         return f"refused: {why}"
-    row = study.row(flat, how)
     wanted = [f"param {n} {shape(p.shape, p.dtype)}" for n, p in model.named_parameters()]
     config.use_cache = how["$cache"]
-    wanted += expected(trace(model, study.inputs(row, how)))
+    wanted += expected(study.traced(model, row, how))
     if how["$dtype"] == "float32":  # casts to it that code leaves out then are none
         wanted, lines = ([w for w in x if not w.startswith("cast float32[")] for x in (wanted, lines))
     for i, (a, b) in enumerate(zip(wanted, lines)):

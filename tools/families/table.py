@@ -26,9 +26,9 @@ def runs(name: str) -> Iterator[str]:
             yield line.split()[0]
 
 
-def steps() -> Counter[str]:
-    """How many of each class."""
-    return Counter(CLASSES[case.rsplit("_", 1)[0]][1] for case in runs("steps.txt"))
+def steps() -> Counter[Tuple[str, str]]:
+    """How many of each type and class."""
+    return Counter(CLASSES[case.rsplit("_", 1)[0]][:2] for case in runs("steps.txt"))
 
 
 def texts(task: str = "") -> Iterator[Tuple[Dict[str, str], int]]:
@@ -44,7 +44,7 @@ def families() -> Iterator[str]:
     yield "| model type | class | called as | learnt from | graphs equal | steps equal |"
     yield "| --- | --- | --- | --- | --- | --- |"
     known = steps()
-    yield from sorted(f"| `{h['family']}` | `{h['class']}` | {h['task']} | {h['made']} | {equal} | {known[h['class']]} |"
+    yield from sorted(f"| `{h['family']}` | `{h['class']}` | {h['task']} | {h['made']} | {equal} | {known[h['family'], h['class']]} |"
                       for h, equal in texts())
 
 

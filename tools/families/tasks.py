@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Dict, List, Tuple
 
 import networks
@@ -22,10 +22,22 @@ class Task:
     labels: Dict[str, Tuple[Shape, str]]
     """Of training, besides."""
     caches: bool = False
+    losses: Tuple[str, ...] = ()
+    """Arguments that ask for the loss, where no labels do."""
+    named: Dict[str, str] = field(default_factory=dict)
+    """Sizes with a name: of images, tokens."""
+    values: Dict[str, Shape] = field(default_factory=dict)
+    """Inputs whose values code reads, on the host: each of their rows."""
+    kept: Dict[str, Tuple[Shape, str]] = field(default_factory=dict)
+    """What a model keeps of a step, until the next."""
+    masked: str = "0"
+    """How many tokens are of images."""
+    unit: str = ""
+    """Of what height and width of images are multiples."""
 
     def has(self, size: str) -> bool:
         return self.name == "denoiser" and size in ("S", "$height") or \
-            any(size in dim for shape, _ in self.inputs.values() for dim in shape)
+            any(size in dim for shape, _ in self.inputs.values() for dim in (*shape, *self.named.values()))
 
     def taken(self, cls: Any, train: bool) -> Dict[str, Tuple[Shape, str]]:
         """The inputs that a class has."""
@@ -39,6 +51,12 @@ TOKENS = {"input_ids": (("B", "S"), "int64")}
 PICTURES = {  # of all sequences, one after the other
     **TOKENS, "pixel_values": (("B * $images", "vision_config.num_channels", "$height", "$width"), "$dtype"),
     "token_type_ids": (("B", "S if $images > 0 else 0"), "int64")}
+GRID = ("1", "$height // vision_config.patch_size", "$width // vision_config.patch_size")
+GRIDS = {  # images of any size, as patches of all of them
+    **TOKENS, "pixel_values": (("B * $images * $patches", "vision_config.in_channels * vision_config.temporal_patch_size * "
+                                "vision_config.patch_size * vision_config.patch_size"), "$dtype"),
+    "image_grid_thw": (("B * $images", "3"), "int64"), "mm_token_type_ids": (("B", "S if $images > 0 else 0"), "int64")}
+PAIRS = {**TOKENS, "pixel_values": (("B", "vision_config.num_channels", "$height", "$width"), "$dtype")}
 NETWORK = {"x": (("B", "in_chans", "$height", "$width"), "$dtype")}
 PIXELS = {"pixel_values": (("B", "num_channels", "$height", "$width"), "$dtype")}
 
@@ -52,6 +70,12 @@ TASKS = [
     Task("image", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING", PIXELS, {"labels": (("B",), "int64")}),
     Task("vision", "MODEL_MAPPING", PIXELS, {}),
     Task("pictures", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING", PICTURES, {"labels": (("B", "S"), "int64")}, caches=True),
+    Task("grids", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING", GRIDS, {"labels": (("B", "S"), "int64")}, caches=True,
+         named={"$patches": f"({GRID[1]}) * ({GRID[2]})",
+                "$tokens": "$images * ($patches // (vision_config.spatial_merge_size * vision_config.spatial_merge_size))"},
+         kept={"rope_deltas": (("B", "1 if $images > 0 else 0"), "int64")}, values={"image_grid_thw": GRID}, masked="B * $tokens",
+         unit="vision_config.patch_size * vision_config.spatial_merge_size"),
+    Task("contrastive", "MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING", PAIRS, {}, losses=("return_loss",)),
     Task("network", "", NETWORK, {}),
     Task("denoiser", "", {}, {}),  # each class has inputs of its own: denoisers.py
 ]
@@ -75,6 +99,8 @@ START: Dict[str, Dict[str, Any]] = {
     "deberta-v2": {"relative_attention": True, "position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": True,
                    "pos_att_type": ["p2c", "c2p"], "position_biased_input": False},
     "deberta": {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False},
+    "qwen3_vl": {"vision_config.deepstack_visual_indexes": [0, 1, 2], "vision_config.out_hidden_size": 4096},
+    "qwen3_vl_moe": {"vision_config.deepstack_visual_indexes": [0, 1, 2], "vision_config.out_hidden_size": 2048},
     "gemma3": {"vision_config.image_size": 896, "vision_config.patch_size": 14},
 }
 
@@ -83,13 +109,26 @@ START: Dict[str, Dict[str, Any]] = {
 # end is -2 in all models of a class, or -1.
 LEFT = {"global_pool", "output_router_logits", "mm_tokens_per_image", "vision_feature_layer"}
 
+# Types with so many keys that only their sizes and what layers are were tried; their switches are as by default, except these.
+FOCUSED = {"qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_vl", "qwen3_vl_moe", "glm4v", "glm4v_moe"}
+SWITCHED = {"tie_word_embeddings", "rope_type"}
+
 # Sizes that a class takes without a word although it needs one to be a multiple of the other.
 MULTIPLES = {"n_routed_experts": "n_group", "num_experts": "n_group"}
 
+# Where a type was learnt, as a test of its keys: of configurations beyond, which no model has, code does something else.
+DEEP = "vision_config.depth - 1 > vision_config.deepstack_visual_indexes[2] and text_config.num_hidden_layers > 3"
+REQUIRED = {"qwen3_vl": DEEP, "qwen3_vl_moe": DEEP}
+
 # Values of keys that their annotation does not tell.
+SECTIONS = [[24, 20, 20], [16, 24, 24], [20, 20, 24]]  # halves of a head's width: of time, height, width
 DISENTANGLED = [["p2c", "c2p"], ["c2p", "p2c"], ["c2p"], ["p2c"], []]
 TRIED: Dict[str, Dict[str, List[Any]]] = {
     "diffusers:SD3Transformer2DModel": {"qk_norm": ["rms_norm"]},
+    "qwen2_vl": {"text_config.rope_parameters.rope_type": ["mrope"], "text_config.rope_parameters.mrope_section": SECTIONS,
+                 "vision_config.model_type": ["qwen2_vl"]},
+    "qwen3_vl": {"text_config.rope_parameters.mrope_section": SECTIONS},
+    "qwen3_vl_moe": {"text_config.rope_parameters.mrope_section": SECTIONS},
     "t5": {"feed_forward_proj": ["gated-gelu", "relu"]},
     "umt5": {"feed_forward_proj": ["gated-gelu", "relu"]},
     "deberta-v2": {"pos_att_type": DISENTANGLED, "norm_rel_ebd": ["none", "layer_norm"]},
@@ -100,6 +139,7 @@ TRIED: Dict[str, Dict[str, List[Any]]] = {
 # others, some of them.
 FIXED = {"internvl"}
 
+IN_UNITS = 16  # height and width of images that are multiples of something
 IMAGE = 224  # height and width, unless the configuration has image_size
 
 

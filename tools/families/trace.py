@@ -116,6 +116,18 @@ def _indexed(x: torch.Tensor, index: Any) -> torch.Tensor:
     return out if out is not x else torch.Tensor.__getitem__(x, index)
 
 
+def _positions(index: Any, count: int) -> Any:
+    """An index with what PyTorch makes of a mask: the positions where it is true, of which there are as many."""
+    out: List[Any] = []
+    for part in index if isinstance(index, tuple) else (index,):
+        if count and torch.is_tensor(part) and part.is_meta and part.dtype == torch.bool:
+            found = torch.empty(part.dim(), count, dtype=torch.int64, device="meta")
+            out += [torch.select(found, 0, i) for i in range(part.dim())]
+        else:
+            out.append(part)
+    return tuple(out) if isinstance(index, tuple) or len(out) > 1 else out[0]
+
+
 class _Reads(TorchFunctionMode):
     """Notes whose dtype the code asks for, and in which call of a function."""
 
@@ -132,6 +144,8 @@ class _Reads(TorchFunctionMode):
                 self.log.append((_frame(sys._getframe(1)), self.recorder.stack[-1], value[1]))
                 if len(self.log) > 400:
                     del self.log[:200]
+        if func in (torch.Tensor.__getitem__, torch.Tensor.__setitem__) and args[0].is_meta and self.recorder.stack:
+            args = (args[0], _positions(args[1], self.recorder.masked), *args[2:])
         if func == torch.Tensor.__getitem__ and args[0].is_meta and self.recorder.stack:
             return _indexed(*args)
         if func is custom_function_call:  # within torch.vmap: it asks for the mode by its class
@@ -191,6 +205,8 @@ class _Recorder(ProxyTorchDispatchMode):
         self.ops = 0
         self.count = 0
         self.quiet = 0
+        self.masked = 0
+        """How often masks that are indices are true; 0: that is not known."""
         self.without: Dict[Tuple[int, int], Value] = {}
         """by the number of a value and the call that runs: the same without its gradient"""
 
@@ -339,7 +355,8 @@ def _differs(a: Any, b: Any) -> bool:
 
 
 def _run(func: Any, args: Any, kwargs: Any) -> Any:
-    """What an op gives on the meta device; ops of the same shapes are run once."""
+    """What an op gives on the meta device; ops of the same shapes are run once.  What was computed on the host is there, too."""
+    args, kwargs = pytree.tree_map_only(torch.Tensor, _moved, (args, kwargs))
     key = (func, _key(args), _key(kwargs))
     known = _results.get(key)
     if known:
@@ -350,6 +367,10 @@ def _run(func: Any, args: Any, kwargs: Any) -> Any:
     if known is None:
         _results[key] = _described(out, pytree.tree_leaves((args, kwargs)))
     return out
+
+
+def _moved(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(tensor, device="meta") if not tensor.is_meta and tensor.dim() else tensor
 
 
 def _first(func: Any, args: Any, kwargs: Any) -> Any:
@@ -433,7 +454,7 @@ def _remembered(module: torch.nn.Module) -> Iterator[Dict[Any, Any]]:
 
     for code in {sys.modules[type(inner).__module__] for inner in module.modules()}:
         for name, value in list(vars(code).items()):
-            if hasattr(value, "cache_clear") and hasattr(value, "__wrapped__"):
+            if hasattr(value, "__wrapped__") and any(hasattr(f, "cache_clear") for f in (value, *_closed_over(value))):
                 setattr(code, name, once(value))
                 patched.append((code, name, value))
     try:
@@ -441,6 +462,10 @@ def _remembered(module: torch.nn.Module) -> Iterator[Dict[Any, Any]]:
     finally:
         for code, name, value in patched:
             setattr(code, name, value)
+
+
+def _closed_over(function: Any) -> List[Any]:
+    return [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
 
 
 @contextlib.contextmanager
@@ -495,10 +520,11 @@ def _tensors(name: str, value: Any, depth: int = 0) -> Iterator[Tuple[str, torch
             yield from _tensors(f"{name}.{key}" if name else key, one, depth + 1)
 
 
-def trace(module: torch.nn.Module, kwargs: Dict[str, Any]) -> Call:
-    """The call of the model, with all that it calls."""
+def trace(module: torch.nn.Module, kwargs: Dict[str, Any], masked: int = 0) -> Call:
+    """The call of the model, with all that it calls.  masked: how often masks that are indices are true."""
     module.requires_grad_(False)
     recorder = _Recorder()
+    recorder.masked = masked
     recorder.reads = _Reads(recorder)
     gc.disable()
     try:

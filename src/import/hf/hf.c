@@ -336,7 +336,9 @@ static const char *unknown_to_families(const plim_binding *b, const head *hd)
 static bool wants_text(const head *hd, const plim_binding *b)
 {
     const plim_hf_group *group;
-    return plim_hf_find(hd->inner, &group) && (b->images.apart || unknown_to_families(b, hd));
+    const plim_str as = text_type(hd);
+    return plim_hf_find(as, &group) && !plim_str_eq(as, hd->model_type) &&
+           (b->images.apart || unknown_to_families(b, hd));
 }
 
 /* keeps: what its layers keep of their tokens is asked, too. */
@@ -372,19 +374,19 @@ static plim_status build_family(plim_graph *g, plim_bytes b, const head *hd,
     const int64_t text = plim_family_text(m);
     if (text)
         h.seq = bind->seq ? bind->seq : text;
-    plim_family_call call = {.batch = h.batch,
-                             .seq = h.seq,
-                             .train = !bind->infer,
-                             .tokens_are_labels = bind->labels_are_inputs,
-                             .cache =
-                                 plim_family_caches(m) &&
-                                 (bind->caching == PLIM_CACHING_ON ||
-                                  (bind->caching == PLIM_CACHING_CONFIG && hd->use_cache)),
-                             .eager = bind->attention == PLIM_ATTENTION_EAGER};
+    plim_family_call call = {
+        .batch = h.batch,
+        .seq = h.seq,
+        .train = !bind->infer,
+        .tokens_are_labels = bind->labels_are_inputs && reads && !plim_family_pairs(m),
+        .cache =
+            plim_family_caches(m) && (bind->caching == PLIM_CACHING_ON ||
+                                      (bind->caching == PLIM_CACHING_CONFIG && hd->use_cache)),
+        .eager = bind->attention == PLIM_ATTENTION_EAGER};
     g->denoises = text > 0;
     if (plim_family_sees(m))
         plim_hf_images(&h, m, &call);
-    g->labels_are_inputs = bind->labels_are_inputs;
+    g->labels_are_inputs = call.tokens_are_labels;
     g->about.attention = call.eager ? PLIM_STR("eager") : plim_family_attention(m);
     if (!plim_family_attention(m).n && bind->attention != PLIM_ATTENTION_DEFAULT)
         plim_nn_fail(&h.n, PLIM_EUNSUPPORTED, "the class has no attention");
@@ -395,10 +397,10 @@ static plim_status build_family(plim_graph *g, plim_bytes b, const head *hd,
         plim_nn_fail(&h.n, PLIM_EUSAGE, "'%s' has no sequence length to set", f->model_type);
     if (!h.n.st)
         plim_family_build(&h.n, m, &call);
-    if (!h.n.st && sees_only) {
-        const plim_meta *meta = &g->values[g->inputs[0]].meta;
-        plim_hf_check_shape(&h, plim_family_input(m), true,
-                            (plim_ints){meta->dim, (uint32_t)meta->rank});
+    for (uint32_t i = 0; i < g->n_inputs && !h.n.st; i++) {
+        const plim_value *in = &g->values[g->inputs[i]];
+        plim_hf_check_shape(&h, in->name.p, !i,
+                            (plim_ints){in->meta.dim, (uint32_t)in->meta.rank});
     }
     if (plim_hf_crowded(&h, &call)) {
         bind->images.crowded = true;

@@ -1,7 +1,7 @@
 /* hf_images.c -- the images of models that are data: how many a sequence has, and the tokens that they take. */
 #include "import/hf/hf_images.h"
 
-/* Of a model that takes or makes pictures alone, one for each of the batch, or a video. */
+/* Of a model that takes or makes pictures, but not within a text, one for each of the batch, or a video. */
 static void read_sizes(plim_hf *h, plim_family_model *m, plim_family_call *call)
 {
     const struct plim_images *given = &h->bind->images;
@@ -36,7 +36,7 @@ void plim_hf_images(plim_hf *h, plim_family_model *m, plim_family_call *call)
         plim_nn_fail(&h->n, PLIM_EUSAGE, "'%s' has 4 sizes, not %d", input, (int)pixels->rank);
     for (int i = 0; pixels && i < 2; i++)
         call->image[i] = pixels->dim[2 + i];
-    if (!reads) {
+    if (!reads || plim_family_pairs(m)) {
         read_sizes(h, m, call);
         return;
     }
@@ -79,12 +79,20 @@ bool plim_hf_crowded(plim_hf *h, const plim_family_call *call)
     return !asked;
 }
 
-plim_str plim_hf_images_note(const plim_hf *h, const plim_family_model *m,
+plim_str plim_hf_images_note(const plim_hf *h, plim_family_model *m,
                              const plim_family_call *call)
 {
     const plim_graph *g = h->n.g;
     if (call->images && call->image[0] && plim_family_fixed(m))
         return PLIM_STR("images are resized to those of the configuration");
+    if (call->images && plim_family_rounds(m)) {
+        int64_t height = 0, width = 0;
+        plim_family_image(m, call, &height, &width);
+        return plim_arena_printf(
+            g->arena, "%s %" PRId64 "x%" PRId64 " pixels%s",
+            call->image[0] ? "images are resized to" : "each sequence has one image of", width,
+            height, call->image[0] ? "" : ", unless 'images' says otherwise");
+    }
     if (!g->sizes.takes_images || g->sizes.width || h->bind->images.given ||
         h->bind->images.none)
         return PLIM_STR("");

@@ -11,7 +11,7 @@ void plim_hf_images(plim_hf *h, plim_family_model *m, plim_family_call *call);
  * somebody did, that is PLIM_EUSAGE. */
 bool plim_hf_crowded(plim_hf *h, const plim_family_call *call);
 /* What was assumed about them; "": nothing. */
-plim_str plim_hf_images_note(const plim_hf *h, const plim_family_model *m,
+plim_str plim_hf_images_note(const plim_hf *h, plim_family_model *m,
                              const plim_family_call *call);
 
 #endif

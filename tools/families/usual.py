@@ -1,0 +1,86 @@
+"""usual.py -- what the texts that are there already say: code of the next class is likely to ask and compute the same.
+
+    sizes(features), tests(features)   expressions of these features alone, those of most texts first
+"""
+
+from __future__ import annotations
+
+import ast
+import collections
+import contextlib
+import functools
+import glob
+import os
+import re
+from typing import Callable, Iterator, List, Set, Tuple
+
+from expr import _python, names_of
+
+TEXTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "families", "*.fam")
+FEWEST = 2  # texts that must have it
+
+
+def sizes(features: Set[str]) -> List[str]:
+    return _named(_known()[0], features)
+
+
+def tests(features: Set[str]) -> List[str]:
+    """Of more than one thing: what asks one is tried anyway."""
+    return _named(_known()[1], features)
+
+
+def _named(every: Tuple[str, ...], features: Set[str]) -> List[str]:
+    """As they are, and as those of a part: text_config.head_dim for head_dim."""
+    parts = sorted({name.rpartition(".")[0] for name in features if "." in name})
+    own = {"B", "S", "i0", "i1", "j0", "j1"}
+    out = []
+    for text in every:
+        for part in ("", *parts):
+            named = _renamed(text, lambda name: name if name in own or name[0] in "$?" else f"{part}.{name}") if part else text
+            if names_of(named) <= features | own | {name for name in names_of(named) if name[0] == "?"}:
+                out.append(named)
+    return list(dict.fromkeys(out))
+
+
+def _renamed(text: str, change: Callable[[str], str]) -> str:
+    for name in sorted(names_of(text), key=len, reverse=True):
+        text = re.sub(rf"(?<![\w.$?']){re.escape(name)}(?![\w.'])", lambda m: change(m.group()), text)
+    return text
+
+
+@functools.lru_cache(maxsize=1)
+def _known() -> Tuple[Tuple[str, ...], Tuple[str, ...]]:
+    found: List[collections.Counter[str]] = [collections.Counter(), collections.Counter()]
+    for path in sorted(glob.glob(TEXTS)):
+        with open(path) as f:
+            lines = f.read().split("\nat ", 1)[-1].splitlines()
+        found[0].update({text for line in lines for text in _sizes(line)})
+        found[1].update({text for line in lines for text in _tests(line)})
+    return tuple(tuple(text for text, n in sorted(some.items(), key=lambda x: (-x[1], len(x[0]), x[0])) if n >= FEWEST) for some in found)  # type: ignore[return-value]
+
+
+def _sizes(line: str) -> Iterator[str]:
+    for inner in re.findall(r"\[([^\[\]]*(?:\[\w+\][^\[\]]*)*)\]", line):
+        with contextlib.suppress(SyntaxError):
+            for node in ast.parse(_python(f"({inner},)"), mode="eval").body.elts:  # type: ignore[attr-defined]
+                text = _plain(node)
+                if len(names_of(text)) > 1 or names_of(text) and any(c in text for c in "+-*%"):
+                    yield text
+
+
+def _tests(line: str) -> Iterator[str]:
+    said = re.fullmatch(r" *if (.*)", line)
+    if said is None:
+        return
+    text = re.sub(r"^%[\d|]+ and ", "", said.group(1))
+    if "%" in text.replace(" % ", "") or "." in re.sub(r"'[^']*'", "", text):
+        return
+    with contextlib.suppress(SyntaxError):
+        for part in (text, text[1:-1]) if text[0] == "(" else (text,):
+            tree = ast.parse(_python(part), mode="eval").body
+            if isinstance(tree, (ast.BoolOp, ast.Compare)) and len(names_of(part)) > 1:
+                yield _plain(tree)
+
+
+def _plain(node: ast.AST) -> str:
+    return ast.unparse(node).replace("_P_", ".").replace("_D_", "$").replace("_Q_", "?")
