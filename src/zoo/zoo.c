@@ -45,7 +45,7 @@ const char *plim_zoo_kind(const plim_zoo_model *m)
         {"seq2seq", "t5 bart"},
         {"audio", "whisper"},
         {"vision", "vit swin dinov2"},
-        {"vision-text", "clip gemma3 llava"},
+        {"vision-text", "clip gemma3 llava siglip qwen2_vl"},
         {"diffusion", "diffusers:pipeline"},
     };
     if (!m->model_type)

@@ -25,10 +25,13 @@ CLASSES = {  # model type, class, sizes
     "cohere": ("cohere", "CohereForCausalLM", WIDE),
     "cohere2": ("cohere2", "Cohere2ForCausalLM", {**HEADS, "num_hidden_layers": 4}),
     "cwm": ("cwm", "CwmForCausalLM", HEADS),
+    "data2vec-text": ("data2vec-text", "Data2VecTextForMaskedLM", BERT),
     "deepseek_v32": ("deepseek_v32", "DeepseekV32ForCausalLM",
                      {**WIDE, "num_key_value_heads": 8, "q_lora_rank": 96, "kv_lora_rank": 64, "qk_rope_head_dim": 32, "qk_nope_head_dim": 32,
                       "v_head_dim": 48, "index_head_dim": 64, "index_n_heads": 4, "index_topk": 64, "n_routed_experts": 8, "n_group": 2,
                       "topk_group": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 192, "first_k_dense_replace": 1}),
+    "deit": ("deit", "DeiTForImageClassification",
+             {"hidden_size": 512, "intermediate_size": 704, "num_attention_heads": 8, "num_hidden_layers": 3, "num_labels": 1000}),
     "dots1": ("dots1", "Dots1ForCausalLM", {**HEADS, "n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1,
                                             "moe_intermediate_size": 192, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1}),
     "ernie": ("ernie", "ErnieForMaskedLM", BERT),
@@ -55,10 +58,13 @@ CLASSES = {  # model type, class, sizes
     "gte": ("gte", "GteForMaskedLM", BERT),
     "helium": ("helium", "HeliumForCausalLM", HEADS),
     "hunyuan_v1_dense": ("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", HEADS),
+    "hyperclovax": ("hyperclovax", "HyperCLOVAXForCausalLM", HEADS),
+    "internlm3": ("internlm3", "LlamaForCausalLM", HEADS),
     "internvl": ("internvl", "InternVLForConditionalGeneration",
                  {"image_token_id": 7, "image_seq_length": 64, "text_config": {"model_type": "qwen2", **WIDE},
                   "vision_config": {"model_type": "internvl_vision", "hidden_size": 128, "intermediate_size": 320, "num_attention_heads": 4,
                                     "num_hidden_layers": 3, "image_size": [224, 224], "patch_size": [14, 14]}}),
+    "iquestcoder": ("iquestcoder", "LlamaForCausalLM", HEADS),
     "jais2": ("jais2", "Jais2ForCausalLM", HEADS),
     "jina_embeddings_v3": ("jina_embeddings_v3", "JinaEmbeddingsV3ForMaskedLM", BERT),
     "llava": ("llava", "LlavaForConditionalGeneration",
@@ -66,6 +72,9 @@ CLASSES = {  # model type, class, sizes
                "vision_config": {"model_type": "clip_vision_model", "hidden_size": 128, "intermediate_size": 320, "num_attention_heads": 4,
                                  "num_hidden_layers": 3, "image_size": 224, "patch_size": 14}}),
     "megatron-bert": ("megatron-bert", "MegatronBertForMaskedLM", BERT),
+    "minicpm3": ("minicpm3", "MiniCPM3ForCausalLM",
+                 {**WIDE, "num_key_value_heads": 8, "q_lora_rank": 96, "kv_lora_rank": 64, "qk_rope_head_dim": 32, "qk_nope_head_dim": 32,
+                  "v_head_dim": 48}),
     "minimax_m2": ("minimax_m2", "MiniMaxM2ForCausalLM", {**HEADS, "num_local_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 192}),
     "ministral3": ("ministral3", "Ministral3ForCausalLM", HEADS),
     "modernbert": ("modernbert", "ModernBertForMaskedLM", BERT),
@@ -78,17 +87,26 @@ CLASSES = {  # model type, class, sizes
     "olmo3": ("olmo3", "Olmo3ForCausalLM", {**WIDE, "num_hidden_layers": 4}),
     "olmoe": ("olmoe", "OlmoeForCausalLM", {**WIDE, "num_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 192}),
     "persimmon": ("persimmon", "PersimmonForCausalLM", BERT),
+    "qwen2_vl": ("qwen2_vl", "Qwen2VLForConditionalGeneration",
+                 {"image_token_id": 7, "text_config": {**WIDE, "num_attention_heads": 4, "num_key_value_heads": 2},
+                  "vision_config": {"depth": 3, "embed_dim": 128, "hidden_size": 512, "num_heads": 4}}),
     "rembert": ("rembert", "RemBertForMaskedLM", {**BERT, "input_embedding_size": 128, "output_embedding_size": 320}),
+    "roberta-prelayernorm": ("roberta-prelayernorm", "RobertaPreLayerNormForMaskedLM", BERT),
     "seed_oss": ("seed_oss", "SeedOssForCausalLM", HEADS),
+    "siglip": ("siglip", "SiglipModel",
+               {"text_config": {**BERT, "vocab_size": 2003, "max_position_embeddings": 64, "projection_size": 512},
+                "vision_config": {"hidden_size": 512, "intermediate_size": 704, "num_attention_heads": 8, "num_hidden_layers": 3,
+                                  "image_size": 224, "patch_size": 16}}),
     "smollm3": ("smollm3", "SmolLM3ForCausalLM", {**WIDE, "num_hidden_layers": 4}),
     "stablelm": ("stablelm", "StableLmForCausalLM", WIDE),
     "starcoder2": ("starcoder2", "Starcoder2ForCausalLM", WIDE),
+    "vaultgemma": ("vaultgemma", "VaultGemmaForCausalLM", {**HEADS, "num_hidden_layers": 4, "sliding_window": 64, "query_pre_attn_scalar": 64}),
     "xlm-roberta": ("xlm-roberta", "XLMRobertaForMaskedLM", BERT),
 }
 MODELS = {f"{name}_{dtype}": (kind, cls, {**sizes, "dtype": full}) for name, (kind, cls, sizes) in CLASSES.items()
           for dtype, full in (("bf16", "bfloat16"), ("fp32", "float32"))}
 PLAIN = {"mpnet"}  # have no checkpoints
-SIZES = {"gemma3": (2, 256), "internvl": (16, 64), "llava": (2, 256)}  # batch and tokens, if an image takes many: all, since a mask without values is true everywhere
+SIZES = {"deit": (8, 0), "gemma3": (2, 256), "internvl": (16, 64), "llava": (2, 256), "qwen2_vl": (2, 256), "siglip": (8, 64)}  # batch and tokens, if an image takes many: all, since a mask without values is true everywhere
 SETTINGS = [("bf16", "default", 0), ("fp32", "default", 0), ("bf16", "default", 1), ("bf16", "eager", 0)]
 
 
@@ -98,8 +116,8 @@ def cases():
 
 
 def predicted(program, folder, name, attention, checkpoint, batch, tokens):
-    words = ["--attention", attention] * (attention != "default")
-    return runs.estimate(program, folder / name, "--batch", batch, "--seq", tokens, "--optimizer", "adamw",
+    words = ["--attention", attention] * (attention != "default") + ["--seq", tokens] * (tokens > 0)
+    return runs.estimate(program, folder / name, "--batch", batch, "--optimizer", "adamw",
                          "--checkpoint", "blocks" if checkpoint else "none", *words)
 
 

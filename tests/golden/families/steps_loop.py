@@ -7,6 +7,38 @@ import transformers
 
 
 FIRST = 8  # tokens below it are of images
+IN_UNITS = 16  # height and width of an image, in what a token of it stands for
+
+
+def pixels(config, batch):
+    size = config.image_size if isinstance(config.image_size, int) else config.image_size[0]
+    return torch.rand(batch, 3, size, size, device="cuda", dtype=config.dtype)
+
+
+def inputs(model, config, batch, tokens):
+    takes = inspect.signature(model.forward).parameters
+    if "input_ids" not in takes:
+        return {"pixel_values": pixels(config, batch), "labels": torch.randint(config.num_labels, (batch,), device="cuda")}
+    ids = torch.randint(FIRST, config.get_text_config().vocab_size, (batch, tokens), device="cuda")
+    if "return_loss" in takes:  # of pairs of a text and an image
+        return {"input_ids": ids, "pixel_values": pixels(config.vision_config, batch), "return_loss": True}
+    if "image_grid_thw" in takes:  # one in each sequence, of any size
+        vision = config.vision_config
+        side = IN_UNITS * vision.spatial_merge_size
+        ids[:, :IN_UNITS ** 2] = config.image_token_id
+        patch = vision.in_channels * vision.temporal_patch_size * vision.patch_size ** 2
+        return {"input_ids": ids, "labels": ids, "mm_token_type_ids": torch.where(ids == config.image_token_id, 1, 0),
+                "pixel_values": torch.rand(batch * side ** 2, patch, device="cuda", dtype=config.dtype),
+                "image_grid_thw": torch.tensor([[1, side, side]] * batch, device="cuda")}
+    images = {}
+    if hasattr(config, "vision_config"):  # one in each sequence
+        size, patch = (n if isinstance(n, int) else n[0] for n in (config.vision_config.image_size, config.vision_config.patch_size))
+        count = getattr(config, "mm_tokens_per_image", int((size // patch * getattr(config, "downsample_ratio", 1)) ** 2))
+        ids[:, :count] = config.image_token_id
+        images = {"pixel_values": pixels(config.vision_config, batch)}
+        if "token_type_ids" in takes:
+            images["token_type_ids"] = torch.where(ids == config.image_token_id, 1, 0)
+    return {"input_ids": ids, "labels": ids, **images}
 
 
 def main(path, attention, checkpoints, batch, tokens):
@@ -20,16 +52,8 @@ def main(path, attention, checkpoints, batch, tokens):
         model.gradient_checkpointing_enable()
     optimizer = torch.optim.AdamW(model.parameters())
     for _ in range(2):
-        ids = torch.randint(FIRST, config.get_text_config().vocab_size, (int(batch), int(tokens)), device="cuda")
-        images = {}
-        if hasattr(config, "vision_config"):  # one in each sequence
-            size, patch = (n if isinstance(n, int) else n[0] for n in (config.vision_config.image_size, config.vision_config.patch_size))
-            takes = getattr(config, "mm_tokens_per_image", int((size // patch * getattr(config, "downsample_ratio", 1)) ** 2))
-            ids[:, :takes] = config.image_token_id
-            images = {"pixel_values": torch.rand(int(batch), 3, size, size, device="cuda", dtype=config.dtype)}
-            if "token_type_ids" in inspect.signature(model.forward).parameters:
-                images["token_type_ids"] = torch.where(ids == config.image_token_id, 1, 0)
-        loss = model(input_ids=ids, labels=ids, **images).loss
+        given = inputs(model, config, int(batch), int(tokens))
+        loss = model(**given).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
