@@ -442,7 +442,7 @@ def derived(texts: Sequence[str]) -> List[str]:
 MOST_DERIVED = 48
 KNOWN = 2.0  # what a test of other classes costs
 BITS = 0.5  # that a test must tell for each unit of its cost
-LENGTHS = re.compile("window|chunk|position|block|length|context|span|stride|bucket|distance|size$")  # what tokens are compared with
+LENGTHS = re.compile("window|kernel|chunk|position|block|length|context|span|stride|bucket|distance|size$")  # what tokens are compared with
 
 Tree = Any  # a class, or (test, tree if it passes, tree if not)
 

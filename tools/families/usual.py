@@ -69,17 +69,17 @@ def _sizes(line: str) -> Iterator[str]:
 
 
 def _tests(line: str) -> Iterator[str]:
-    said = re.fullmatch(r" *if (.*)", line)
-    if said is None:
-        return
-    text = re.sub(r"^%[\d|]+ and ", "", said.group(1))
-    if "%" in text.replace(" % ", "") or "." in re.sub(r"'[^']*'", "", text):
-        return
-    with contextlib.suppress(SyntaxError):
+    """Of more than one thing: those that statements run on, and those that are arguments."""
+    said = re.fullmatch(r" *if (?:%[\d|]+ and )?(.*)", line)
+    asked = [said.group(1)] if said else re.findall(r"\w=([^,()%]+|\([^()%]+\))(?=[,)])", line)
+    for text in asked:
+        if "%" in text.replace(" % ", "") or "." in re.sub(r"'[^']*'", "", text):
+            continue
         for part in (text, text[1:-1]) if text[0] == "(" else (text,):
-            tree = ast.parse(_python(part), mode="eval").body
-            if isinstance(tree, (ast.BoolOp, ast.Compare)) and len(names_of(part)) > 1:
-                yield _plain(tree)
+            with contextlib.suppress(SyntaxError):
+                tree = ast.parse(_python(part), mode="eval").body
+                if isinstance(tree, (ast.BoolOp, ast.Compare)) and len(names_of(part)) > 1:
+                    yield _plain(tree)
 
 
 def _plain(node: ast.AST) -> str:
