@@ -257,6 +257,12 @@ static void read_member(reading *r, plim_str full, plim_str key, int depth)
         read_object(r, full, depth + 1);
         return;
     }
+    if (plim_map_get(&p->objects, full, &at) && plim_json_peek(r->j) != PLIM_JSON_NULL) {
+        plim_fam_fail(&p->names, 0, "'" PLIM_STR_FMT "' is no object",
+                      (int)PLIM_MIN(full.n, (size_t)60), full.p);
+        plim_json_skip(r->j);
+        return;
+    }
     if (plim_str_is(full, "id2label") && plim_json_peek(r->j) == PLIM_JSON_OBJECT) {
         read_labels(r);
         return;

@@ -7,8 +7,6 @@
 #include "machine/machine_run.h"
 #include "machine/moves.h"
 
-enum { MAX_INPUTS = 256 };
-
 typedef struct ready_queue { /* a heap: the largest sequence number runs first */
     uint32_t *ids;
     uint32_t n, cap;
@@ -333,7 +331,7 @@ static void run_leaf(plim_machine *m, plim_gnode *g)
 static void run_all(plim_machine *m, ready_queue *q, plim_m_visit visit, void *ud)
 {
     while (q->n && !m->st) {
-        plim_t dx[MAX_INPUTS];
+        plim_t dx[PLIM_OP_OUTS];
         uint32_t id = queue_pop(m, q);
         m_gnode *n = m_n(m, id);
         plim_gnode *g = &n->pub;
@@ -350,9 +348,9 @@ static void run_all(plim_machine *m, ready_queue *q, plim_m_visit visit, void *u
             m->pass->before(m, m->pass->ud, id);
         visit(ud, g->where, g->fn->name);
         plim_assert(!n->released); /* a graph runs only once: the loop builds a new one */
-        if (g->n_in > MAX_INPUTS) {
+        if (g->n_in > PLIM_OP_OUTS) {
             plim_m_fail(m, PLIM_EUNSUPPORTED, "'%s' has %u inputs, the limit is %d",
-                        g->fn->name, (unsigned)g->n_in, MAX_INPUTS);
+                        g->fn->name, (unsigned)g->n_in, PLIM_OP_OUTS);
             break;
         }
         memset(dx, 0, PLIM_MAX(g->n_in, PLIM_MAX_GRADS) * sizeof *dx);

@@ -101,7 +101,7 @@ void plim_m_run(plim_machine *m, const plim_graph *g, uint32_t node, plim_t *val
 {
     plim_assert(node < g->n_nodes);
     const plim_node *n = &g->nodes[node];
-    plim_t out[64];
+    plim_t out[PLIM_OP_OUTS];
     m_cast undo[16];
     if (m->st)
         return;
@@ -188,10 +188,15 @@ plim_status plim_op_infer(plim_graph *g, const plim_node *n, plim_err *err)
     plim_arena scratch = PLIM_ARENA_INIT; /* used only if the inline page overflows */
     plim_machine m;
     node_operands f;
-    plim_t out[64] = {0};
-    if (!n->op || n->n_outs > PLIM_COUNT(out) || n->n_args > PLIM_COUNT(f.args))
+    plim_t out[PLIM_OP_OUTS];
+    if (n->op && n->n_outs > PLIM_COUNT(out))
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                         "'" PLIM_STR_FMT "' with more than %d results",
+                         PLIM_STR_ARG(n->target), PLIM_OP_OUTS);
+    if (!n->op || n->n_args > PLIM_COUNT(f.args))
         return plim_fail(err, PLIM_EUNSUPPORTED, 0, "op '" PLIM_STR_FMT "' has no rule",
                          PLIM_STR_ARG(n->target));
+    memset(out, 0, n->n_outs * sizeof out[0]);
     plim__machine_init(&m, &scratch, NULL, &(plim_world){.torch = INT_MAX, .cc = 80}, err);
     if (operands_init(&m, n, &f))
         operands_renumber(&m, g, n, &f);

@@ -53,8 +53,6 @@ void plim_run_lift_fresh(plim_call *c)
 
 /* ---- joins ------------------------------------------------------------- */
 
-enum { VIEW_MAX_JOIN = 256 };
-
 enum { CAT_DIM, CAT_STACK }; /* in gnode.i */
 
 /* Each input gets a narrow of g: no bytes, but g lives as long as any of them. */
@@ -143,8 +141,8 @@ plim_t plim_at_cat(plim_machine *m, const plim_t *in, uint32_t n, int64_t dim)
 
 static void run_join(plim_call *c, bool stack)
 {
-    plim_t in[VIEW_MAX_JOIN];
-    uint32_t n = plim_arg_tensors(c, 0, in, VIEW_MAX_JOIN);
+    plim_t in[PLIM_OP_OUTS];
+    uint32_t n = plim_arg_tensors(c, 0, in, PLIM_OP_OUTS);
     plim_ret(c, join_tensors(c->m, in, n, plim_arg_int(c, 1, 0), stack));
 }
 void plim_run_cat(plim_call *c) { run_join(c, false); }
@@ -199,8 +197,8 @@ void plim_run_static_cache_update(plim_call *c)
  * src: TensorShape.cpp */
 static void stack_along(plim_call *c, int32_t least, int32_t dim)
 {
-    plim_t in[VIEW_MAX_JOIN];
-    uint32_t n = plim_arg_tensors(c, 0, in, VIEW_MAX_JOIN);
+    plim_t in[PLIM_OP_OUTS];
+    uint32_t n = plim_arg_tensors(c, 0, in, PLIM_OP_OUTS);
     int32_t rank = n ? plim_m_meta(c->m, in[0])->rank : 0;
     for (uint32_t i = 0; i < n; i++) {
         const plim_meta *x = plim_m_meta(c->m, in[i]);

@@ -55,7 +55,7 @@ static void view_slices(plim_call *c, plim_t x, int32_t d, const int64_t *end, u
 }
 void plim_run_tensor_split_indices(plim_call *c)
 {
-    int64_t end[64];
+    int64_t end[PLIM_OP_OUTS];
     plim_t x = plim_arg_tensor(c, 0);
     int32_t d = plim_wrap_dim(c->m, plim_arg_int(c, 2, 0), plim_m_meta(c->m, x)->rank);
     uint32_t n = plim_arg_ints(c, 1, end, PLIM_COUNT(end), 1);
@@ -63,7 +63,7 @@ void plim_run_tensor_split_indices(plim_call *c)
 }
 void plim_run_tensor_split_sections(plim_call *c)
 {
-    int64_t end[64];
+    int64_t end[PLIM_OP_OUTS];
     plim_t x = plim_arg_tensor(c, 0);
     const plim_meta *xm = plim_m_meta(c->m, x);
     int32_t d = plim_wrap_dim(c->m, plim_arg_int(c, 2, 0), xm->rank);
@@ -177,9 +177,9 @@ void plim_run_unfold(plim_call *c)
 /* split, chunk, unbind: missing gradients become zeros, then one cat */
 static void split_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
-    plim_t zero[256] = {0};
+    plim_t zero[PLIM_OP_OUTS] = {0};
     const plim_meta *any = NULL;
-    uint32_t outs = PLIM_MIN(n->n_out, 256);
+    uint32_t outs = PLIM_MIN(n->n_out, PLIM_OP_OUTS);
     for (uint32_t i = 0; i < outs; i++)
         if (g[i])
             any = plim_m_meta(m, g[i]);
@@ -218,7 +218,7 @@ void plim_run_split(plim_call *c)
 {
     plim_t x = plim_arg_tensor(c, 0);
     const plim_meta *xm = plim_m_meta(c->m, x);
-    int64_t size[64];
+    int64_t size[PLIM_OP_OUTS];
     int32_t d = plim_wrap_dim(c->m, plim_arg_int(c, 2, 0), xm->rank);
     uint32_t n = plim_arg_ints(c, 1, size, PLIM_COUNT(size), 1);
     if (n == 1 && c->n_out >= 1 && size[0] > 0 &&
@@ -234,7 +234,7 @@ void plim_run_chunk(plim_call *c)
 {
     plim_t x = plim_arg_tensor(c, 0);
     const plim_meta *xm = plim_m_meta(c->m, x);
-    int64_t size[64], chunks = plim_arg_int(c, 1, 1);
+    int64_t size[PLIM_OP_OUTS], chunks = plim_arg_int(c, 1, 1);
     int32_t d = plim_wrap_dim(c->m, plim_arg_int(c, 2, 0), xm->rank);
     if (chunks < 1 || !xm->rank) {
         plim_m_fail(c->m, PLIM_ESHAPE, "a tensor cannot be divided into %" PRId64 " chunks",

@@ -479,6 +479,8 @@ static void test_grids(void **state)
         {"{\"text_config\": {\"width\": 7}}", {.batch = 2, .seq = 5}, 7, 1},
         {"{\"text_config\": {}, \"width\": 6}", {.batch = 2, .seq = 5}, 8, 1},
         {"{\"width\": 6, \"height\": 7}", {.batch = 2, .seq = 5}, 6, 1},
+        {"{\"vision_config\": []}", {.batch = 2, .seq = 5}, 0, 0},
+        {"{\"vision_config\": null}", {.batch = 2, .seq = 5}, 8, 1},
         {"{\"vision_config\": {\"patch\": 1}}", {.batch = 2, .seq = 5}, 0, 0},
         {"{\"width\": \"6\"}", {.batch = 2, .seq = 5}, 0, 0},
         {"{}", {.batch = 2000, .seq = 5, .images = 3}, 0, 0}, /* too many parts */
