@@ -10,9 +10,8 @@
 
 #include "core/graph.h"
 
-enum {
-    PLIM_OP_OUTS = 1024
-}; /* results of a node that a rule gives, or tensors in a list, at most */
+/* Results of a node that a rule gives, or tensors in a list, at most. */
+enum { PLIM_OP_OUTS = 1024 };
 
 struct plim_call;
 struct plim_cost_call;

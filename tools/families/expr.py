@@ -292,12 +292,17 @@ class _Row(dict):  # type: ignore
     def __missing__(self, name: str) -> Any:
         if name in FUNCTIONS:
             raise KeyError(name)
-        return self.row.get(name.replace("_P_", ".").replace("_D_", "$").replace("_Q_", "?"))
+        return self.row.get(features_of(name))
 
 
 def _python(text: str) -> str:
     """a.b, $x and ?y are names of features."""
     return re.sub(r"\?", "_Q_", re.sub(r"\$", "_D_", re.sub(r"(?<=[A-Za-z_0-9])\.(?=[A-Za-z_])", "_P_", text)))
+
+
+def features_of(python: str) -> str:
+    """The text that _python made this of."""
+    return python.replace("_P_", ".").replace("_D_", "$").replace("_Q_", "?")
 
 
 def passes(test: str, row: Dict[str, Any]) -> bool:
@@ -432,7 +437,7 @@ def derived(texts: Sequence[str]) -> List[str]:
     for text in texts:
         for node in ast.walk(ast.parse(_python(text), mode="eval")):
             if isinstance(node, (ast.BinOp, ast.Call, ast.IfExp)):
-                part = ast.unparse(node).replace("_P_", ".").replace("_D_", "$")
+                part = features_of(ast.unparse(node))
                 part = f"({part})" if isinstance(node, ast.IfExp) else part
                 if len(names_of(part)) > 1 and not names_of(part) & {"B", "S"}:
                     out[part] = None

@@ -12,34 +12,35 @@ import functools
 import glob
 import os
 import re
-from typing import Callable, Iterator, List, Set, Tuple
+from typing import Callable, FrozenSet, Iterator, List, Set, Tuple
 
-from expr import _python, names_of
+from expr import _python, features_of, names_of
 
 TEXTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "families", "*.fam")
 FEWEST = 2  # texts that must have it
 
 
 def sizes(features: Set[str]) -> List[str]:
-    return _named(_known()[0], features)
+    return list(_named(0, frozenset(features)))
 
 
 def tests(features: Set[str]) -> List[str]:
     """Of more than one thing: what asks one is tried anyway."""
-    return _named(_known()[1], features)
+    return list(_named(1, frozenset(features)))
 
 
-def _named(every: Tuple[str, ...], features: Set[str]) -> List[str]:
+@functools.lru_cache(maxsize=None)  # asked for each place again and again
+def _named(which: int, features: FrozenSet[str]) -> Tuple[str, ...]:
     """As they are, and as those of a part: text_config.head_dim for head_dim."""
     parts = sorted({name.rpartition(".")[0] for name in features if "." in name})
     own = {"B", "S", "i0", "i1", "j0", "j1"}
     out = []
-    for text in every:
+    for text in _known()[which]:
         for part in ("", *parts):
             named = _renamed(text, lambda name: name if name in own or name[0] in "$?" else f"{part}.{name}") if part else text
             if names_of(named) <= features | own | {name for name in names_of(named) if name[0] == "?"}:
                 out.append(named)
-    return list(dict.fromkeys(out))
+    return tuple(dict.fromkeys(out))
 
 
 def _renamed(text: str, change: Callable[[str], str]) -> str:
@@ -63,7 +64,7 @@ def _sizes(line: str) -> Iterator[str]:
     for inner in re.findall(r"\[([^\[\]]*(?:\[\w+\][^\[\]]*)*)\]", line):
         with contextlib.suppress(SyntaxError):
             for node in ast.parse(_python(f"({inner},)"), mode="eval").body.elts:  # type: ignore[attr-defined]
-                text = _plain(node)
+                text = features_of(ast.unparse(node))
                 if len(names_of(text)) > 1 or names_of(text) and any(c in text for c in "+-*%"):
                     yield text
 
@@ -79,8 +80,4 @@ def _tests(line: str) -> Iterator[str]:
             with contextlib.suppress(SyntaxError):
                 tree = ast.parse(_python(part), mode="eval").body
                 if isinstance(tree, (ast.BoolOp, ast.Compare)) and len(names_of(part)) > 1:
-                    yield _plain(tree)
-
-
-def _plain(node: ast.AST) -> str:
-    return ast.unparse(node).replace("_P_", ".").replace("_D_", "$").replace("_Q_", "?")
+                    yield features_of(ast.unparse(tree))

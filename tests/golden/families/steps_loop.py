@@ -10,8 +10,13 @@ FIRST = 8  # tokens below it are of images
 IN_UNITS = 16  # height and width of an image, in what a token of it stands for
 
 
+def side(size):
+    """Of a square, which some give as height and width."""
+    return size if isinstance(size, int) else size[0]
+
+
 def pixels(config, batch):
-    size = config.image_size if isinstance(config.image_size, int) else config.image_size[0]
+    size = side(config.image_size)
     return torch.rand(batch, 3, size, size, device="cuda", dtype=config.dtype)
 
 
@@ -24,16 +29,16 @@ def inputs(model, config, batch, tokens):
         return {"input_ids": ids, "pixel_values": pixels(config.vision_config, batch), "return_loss": True}
     if "image_grid_thw" in takes:  # one in each sequence, of any size
         vision = config.vision_config
-        side = IN_UNITS * vision.spatial_merge_size
+        rows = IN_UNITS * vision.spatial_merge_size
         ids[:, :IN_UNITS ** 2] = config.image_token_id
         patch = vision.in_channels * vision.temporal_patch_size * vision.patch_size ** 2
         return {"input_ids": ids, "labels": ids, "mm_token_type_ids": torch.where(ids == config.image_token_id, 1, 0),
-                "pixel_values": torch.rand(batch * side ** 2, patch, device="cuda", dtype=config.dtype),
-                "image_grid_thw": torch.tensor([[1, side, side]] * batch, device="cuda")}
+                "pixel_values": torch.rand(batch * rows ** 2, patch, device="cuda", dtype=config.dtype),
+                "image_grid_thw": torch.tensor([[1, rows, rows]] * batch, device="cuda")}
     images = {}
     if hasattr(config, "vision_config"):  # one in each sequence
-        size, patch = (n if isinstance(n, int) else n[0] for n in (config.vision_config.image_size, config.vision_config.patch_size))
-        count = getattr(config, "mm_tokens_per_image", int((size // patch * getattr(config, "downsample_ratio", 1)) ** 2))
+        rows = side(config.vision_config.image_size) // side(config.vision_config.patch_size)
+        count = getattr(config, "mm_tokens_per_image", int((rows * getattr(config, "downsample_ratio", 1)) ** 2))
         ids[:, :count] = config.image_token_id
         images = {"pixel_values": pixels(config.vision_config, batch)}
         if "token_type_ids" in takes:
