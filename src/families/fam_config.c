@@ -249,6 +249,54 @@ static bool is_off(const plim_json *j, plim_str key)
            plim_json_peek(&again) == PLIM_JSON_BOOL && !plim_json_bool(&again);
 }
 
+/* A word whose letters stand for the items of a list: "ME*". */
+static fam_value spell_out(fam_program *p, const fam_key *k, fam_value word)
+{
+    const plim_str known = k->letters;
+    fam_value *items = word.s.n > FAM_MOST
+                           ? NULL
+                           : PLIM_NEW_N(p->names.arena, fam_value, (uint64_t)word.s.n + 1);
+    for (size_t i = 0; items && i < word.s.n; i++) {
+        size_t at = 0, end;
+        while (at + 1 < known.n && !(known.p[at] == word.s.p[i] && known.p[at + 1] == '=' &&
+                                     (!at || known.p[at - 1] == ' ')))
+            at++;
+        if (at + 1 >= known.n)
+            return word; /* which is not known */
+        for (end = at += 2; end < known.n && known.p[end] != ' ';)
+            end++;
+        items[i] = (fam_value){.kind = FAM_WORD, .s = {known.p + at, end - at}};
+    }
+    return items ? (fam_value){.kind = FAM_LIST, .items = items, .n = (uint32_t)word.s.n}
+                 : word;
+}
+
+/* Types of layers by the names of this release.
+ * src: transformers 5.24 configuration_utils.py, remap_legacy_layer_types */
+static fam_value rename_layers(fam_program *p, plim_str key, fam_value v)
+{
+    static const char *const names[][2] = {
+        {"mamba", "linear_attention"},
+        {"attention", "full_attention"},
+        {"deepseek_sparse_attention", "indexed_attention"},
+        {"qwen_sparse_attention", "indexed_attention"},
+    };
+    if (v.kind != FAM_LIST ||
+        !(plim_str_is(key, "layer_types") || plim_str_is(key, "layers_block_type")))
+        return v;
+    fam_value *items = PLIM_NEW_N(p->names.arena, fam_value, (uint64_t)v.n + 1);
+    for (uint32_t i = 0; items && i < v.n; i++) {
+        items[i] = v.items[i];
+        for (size_t k = 0; k < PLIM_COUNT(names); k++)
+            if (v.items[i].kind == FAM_WORD && plim_str_is(v.items[i].s, names[k][0]))
+                items[i].s = plim_str_of(names[k][1]);
+    }
+    if (!items)
+        plim_fam_oom(&p->names);
+    v.items = items ? items : v.items;
+    return v;
+}
+
 static void read_member(reading *r, plim_str full, plim_str key, int depth)
 {
     fam_program *p = r->p;
@@ -275,6 +323,9 @@ static void read_member(reading *r, plim_str full, plim_str key, int depth)
     fam_value v = read_value(r, 0);
     if (!k || (null && k->optional))
         return;
+    if (k->letters.n && v.kind == FAM_WORD)
+        v = spell_out(p, k, v);
+    v = rename_layers(p, key, v);
     if (!in_domain(p, k, v))
         refuse_key(p, now, k);
     p->names.values[k->name] = v;

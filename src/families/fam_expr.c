@@ -10,6 +10,7 @@ typedef enum op {
     X_SUB,
     X_MUL,
     X_DIV,
+    X_RATIO,
     X_MOD,
     X_CEIL,
     X_MAX,
@@ -27,6 +28,7 @@ typedef enum op {
     X_INT,
     X_FLOOR2,
     X_INDEX,
+    X_WINDOWS,
     X_IF
 } op;
 
@@ -118,14 +120,16 @@ static const fam_expr *read_number(fam_names *x, fam_line *l)
 static const fam_expr *read_sum(fam_names *x, fam_line *l, int depth);
 static const fam_expr *read_choice(fam_names *x, fam_line *l, int depth);
 
-static const fam_expr *read_call(fam_names *x, fam_line *l, op o, bool two, int depth)
+static const fam_expr *read_call(fam_names *x, fam_line *l, op o, int n, int depth)
 {
-    fam_expr e = {.op = o};
-    e.a = read_sum(x, l, depth);
-    if (two && !plim_fam_take(l, ","))
-        plim_fam_fail(x, l->at, "',' expected at '%.*s'", (int)PLIM_MIN(l->end - l->p, 20),
-                      l->p);
-    e.b = two ? read_sum(x, l, depth) : NULL;
+    const fam_expr *args[3] = {read_sum(x, l, depth)};
+    for (int i = 1; i < n; i++) {
+        if (!plim_fam_take(l, ","))
+            plim_fam_fail(x, l->at, "',' expected at '%.*s'", (int)PLIM_MIN(l->end - l->p, 20),
+                          l->p);
+        args[i] = read_sum(x, l, depth);
+    }
+    fam_expr e = {.op = o, .a = args[0], .b = args[1], .c = args[2]};
     if (!plim_fam_take(l, ")"))
         plim_fam_fail(x, l->at, "')' expected at '%.*s'", (int)PLIM_MIN(l->end - l->p, 20),
                       l->p);
@@ -164,10 +168,10 @@ static const fam_expr *read_name(fam_names *x, fam_line *l, int depth)
     static const struct {
         const char *word;
         op op;
-        bool two;
-    } calls[] = {{"ceil", X_CEIL, true},  {"max", X_MAX, true},  {"min", X_MIN, true},
-                 {"len", X_LEN, false},   {"int", X_INT, false}, {"floor2", X_FLOOR2, false},
-                 {"index", X_INDEX, true}};
+        int args;
+    } calls[] = {{"ceil", X_CEIL, 2},   {"max", X_MAX, 2},        {"min", X_MIN, 2},
+                 {"len", X_LEN, 1},     {"int", X_INT, 1},        {"floor2", X_FLOOR2, 1},
+                 {"index", X_INDEX, 2}, {"windows", X_WINDOWS, 3}};
     const char *from = l->p;
     while (l->p < l->end && word_char(*l->p))
         l->p++;
@@ -177,7 +181,7 @@ static const fam_expr *read_name(fam_names *x, fam_line *l, int depth)
             return make_expr(x, (fam_expr){.op = X_VALUE, .value = words[i].value});
     for (size_t i = 0; i < PLIM_COUNT(calls); i++)
         if (plim_str_is(s, calls[i].word) && plim_fam_take(l, "("))
-            return read_call(x, l, calls[i].op, calls[i].two, depth);
+            return read_call(x, l, calls[i].op, calls[i].args, depth);
     const fam_expr *e = make_expr(x, (fam_expr){.op = X_NAME, .name = plim_fam_name(x, s)});
     if (l->p < l->end && *l->p == '[') {
         l->p++;
@@ -227,6 +231,7 @@ static const fam_expr *read_product(fam_names *x, fam_line *l, int depth)
     while (!x->st) {
         op o = plim_fam_take(l, "*")    ? X_MUL
                : plim_fam_take(l, "//") ? X_DIV
+               : plim_fam_take(l, "/")  ? X_RATIO
                : plim_fam_take(l, "%")  ? X_MOD
                                         : X_VALUE;
         if (o == X_VALUE)
@@ -334,14 +339,17 @@ static fam_value calculate_value(fam_names *x, op o, fam_value a, fam_value b)
 {
     int64_t r = 0, by = PLIM_MAX(b.i, 1); /* positive, as is checked */
     bool fits = true;
-    if (a.kind == FAM_FLOAT || b.kind == FAM_FLOAT) {
+    if (o == X_RATIO && (is_int(a) || a.kind == FAM_FLOAT) && is_int(b) && b.i > 0)
+        return (fam_value){.kind = FAM_FLOAT, .f = real_of(a) / (double)b.i};
+    if ((a.kind == FAM_FLOAT || b.kind == FAM_FLOAT) && o != X_RATIO) {
         double p = real_of(a), q = real_of(b);
         return (fam_value){.kind = FAM_FLOAT,
                            .f = o == X_MUL   ? p * q
                                 : o == X_ADD ? p + q
                                              : p - q};
     }
-    if (!is_int(a) || !is_int(b) || ((o == X_DIV || o == X_MOD || o == X_CEIL) && b.i <= 0)) {
+    if (!is_int(a) || !is_int(b) || o == X_RATIO ||
+        ((o == X_DIV || o == X_MOD || o == X_CEIL) && b.i <= 0)) {
         plim_fam_fail(x, 0, "a size of the family cannot be computed from this configuration");
         return int_value(0);
     }
@@ -420,6 +428,45 @@ static fam_value index_of(fam_names *x, fam_value list, fam_value v)
     return int_value(i);
 }
 
+static fam_value *make_items(fam_names *x, int64_t n)
+{
+    fam_value *items =
+        n < 0 || n > FAM_MOST ? NULL : PLIM_NEW_N(x->arena, fam_value, (uint64_t)n + 1);
+    if (!items && n >= 0 && n <= FAM_MOST)
+        plim_fam_oom(x);
+    else if (!items)
+        plim_fam_fail(x, 0, "a list of %" PRId64 " items, the limit is %d", n, FAM_MOST);
+    return items;
+}
+
+/* [8] * 3 is [8, 8, 8]. */
+static fam_value repeat_list(fam_names *x, fam_value list, fam_value times)
+{
+    fam_value out = {.kind = FAM_LIST};
+    bool fits = is_int(times) && times.i >= 0 && times.i <= FAM_MOST;
+    fam_value *items = make_items(x, fits ? (int64_t)list.n * times.i : FAM_MOST + 1);
+    for (int64_t i = 0; items && i < times.i * (int64_t)list.n; i++)
+        items[out.n++] = list.items[i % (int64_t)list.n];
+    out.items = items;
+    return out;
+}
+
+/* How many patches each window of an image has, row after row: those at its edges have fewer. */
+static fam_value windows_of(fam_names *x, fam_value h, fam_value w, fam_value side)
+{
+    fam_value out = {.kind = FAM_LIST};
+    bool fits = is_int(h) && is_int(w) && is_int(side) && h.i > 0 && w.i > 0 && side.i > 0 &&
+                h.i <= INT32_MAX && w.i <= INT32_MAX;
+    const int64_t by = fits ? side.i : 1, rows = (h.i - 1) / by + 1,
+                  columns = (w.i - 1) / by + 1;
+    fam_value *items = make_items(x, fits ? rows * columns : FAM_MOST + 1);
+    for (int64_t y = 0; items && y < h.i; y += by)
+        for (int64_t z = 0; z < w.i; z += by)
+            items[out.n++] = int_value(PLIM_MIN(by, h.i - y) * PLIM_MIN(by, w.i - z));
+    out.items = items;
+    return out;
+}
+
 fam_value plim_fam_eval(fam_names *x, const fam_expr *e)
 {
     if (x->st || !e)
@@ -438,9 +485,12 @@ fam_value plim_fam_eval(fam_names *x, const fam_expr *e)
     default: break;
     }
     fam_value a = plim_fam_eval(x, e->a), b = plim_fam_eval(x, e->b);
+    if (e->op == X_MUL && a.kind == FAM_LIST)
+        return repeat_list(x, a, b);
     switch (e->op) {
     case X_ITEM: return item_of(x, a, b);
     case X_INDEX: return index_of(x, a, b);
+    case X_WINDOWS: return windows_of(x, a, b, plim_fam_eval(x, e->c));
     case X_EQ: return bool_value(plim_fam_equal(a, b));
     case X_GT: return bool_value(is_more(a, b));
     case X_LT: return bool_value(is_more(b, a));

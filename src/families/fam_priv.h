@@ -169,6 +169,8 @@ typedef struct fam_key {
     bool optional;            /* null is as if it were not there */
     const fam_expr *fallback; /* NULL: the file must have it */
     const fam_expr *length;   /* of a list, whose items are `fallback` with i0 */
+    plim_str
+        letters; /* "M=linear_attention E=moe": a word is a list of these; "": it is a word */
 } fam_key;
 
 typedef struct plim_family_model fam_program;
@@ -204,6 +206,7 @@ struct plim_family_model {
     uint32_t n_sizes, cap_sizes;
     const fam_expr *positions; /* how many tokens have a row of a table; NULL: not said */
     plim_str attention;        /* by default; empty: it has none */
+    plim_str kernels;          /* packages with faster ones, where they are installed */
     plim_str made;             /* "transformers 5.24.0, torch 2.13.0, ..." */
     fam_key *keys;
     uint32_t n_keys, cap_keys;

@@ -376,11 +376,23 @@ static plim_arg list_arg(runner *r, const frame *f, const fam_arg *a)
                : list_of_ints(r, a);
 }
 
-static plim_arg number_arg(fam_value v)
+/* Of a list of numbers. */
+static plim_arg numbers_arg(runner *r, fam_value v)
 {
-    return v.kind == FAM_FLOAT  ? (plim_arg){.kind = PLIM_ARG_FLOAT, .f = v.f}
-           : v.kind == FAM_NONE ? (plim_arg){.kind = PLIM_ARG_NONE}
-                                : (plim_arg){.kind = PLIM_ARG_INT, .i = v.i};
+    int64_t *ints = PLIM_NEW_N(r->a, int64_t, (uint64_t)v.n + 1);
+    if (!ints)
+        runner_oom(r);
+    for (uint32_t i = 0; ints && i < v.n; i++)
+        ints[i] = v.items[i].i;
+    return (plim_arg){.kind = PLIM_ARG_INTS, .n = ints ? v.n : 0, .ints = ints};
+}
+
+static plim_arg value_arg(runner *r, fam_value v)
+{
+    return v.kind == FAM_LIST    ? numbers_arg(r, v)
+           : v.kind == FAM_FLOAT ? (plim_arg){.kind = PLIM_ARG_FLOAT, .f = v.f}
+           : v.kind == FAM_NONE  ? (plim_arg){.kind = PLIM_ARG_NONE}
+                                 : (plim_arg){.kind = PLIM_ARG_INT, .i = v.i};
 }
 
 static plim_arg one_arg(runner *r, const frame *f, const fam_arg *a)
@@ -395,7 +407,7 @@ static plim_arg one_arg(runner *r, const frame *f, const fam_arg *a)
     case FAM_A_TEXT: return (plim_arg){.kind = PLIM_ARG_STR, .str = a->text};
     case FAM_A_EXPR: break;
     }
-    return number_arg(plim_fam_eval(r->x, a->expr));
+    return value_arg(r, plim_fam_eval(r->x, a->expr));
 }
 
 static void keep_results(runner *r, frame *f, const fam_stmt *s, const uint32_t *ids,
@@ -430,7 +442,9 @@ static void repeat_sizes(runner *r, plim_arg *sizes, int64_t length)
 static void run_spread(runner *r, frame *f, const fam_stmt *s, plim_named_arg *args,
                        uint32_t n)
 {
-    int64_t length = plim_fam_int(r->x, s->expr);
+    int64_t length = s->expr ? plim_fam_int(r->x, s->expr) : 0;
+    for (uint32_t i = 0; !s->expr && i < n; i++)
+        length = args[i].arg.kind == PLIM_ARG_INTS ? args[i].arg.n : length;
     if (length < 1 || length > FAM_MOST) {
         if (!is_stopped(r))
             plim_nn_fail(r->n, PLIM_EUNSUPPORTED, "'%s' with %" PRId64 " results", s->text,
@@ -438,7 +452,7 @@ static void run_spread(runner *r, frame *f, const fam_stmt *s, plim_named_arg *a
         return;
     }
     for (uint32_t i = 0; i < n; i++)
-        if (args[i].arg.kind == PLIM_ARG_INTS && args[i].arg.n == 1)
+        if (s->expr && args[i].arg.kind == PLIM_ARG_INTS && args[i].arg.n == 1)
             repeat_sizes(r, &args[i].arg, length);
     uint32_t *out = PLIM_NEW_N(r->a, uint32_t, (uint64_t)length);
     if (!out) {
@@ -931,6 +945,8 @@ bool plim_family_reads(const plim_family_model *m)
 
 int64_t plim_family_text(plim_family_model *m) { return asked_or(m, 0, m->seq); }
 int64_t plim_family_frames(plim_family_model *m) { return asked_or(m, 0, m->frames); }
+
+plim_str plim_family_kernels(const plim_family_model *m) { return m->kernels; }
 
 plim_str plim_family_library(const plim_family_model *m)
 {

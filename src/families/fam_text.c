@@ -297,7 +297,7 @@ static fam_arg read_arg(reader *r, int depth)
 
 static const fam_stmt *read_statements(reader *r, uint32_t indent, uint32_t *items);
 
-/* "-> 3", or a list: "-> [B * $images]" */
+/* "-> 3", or a list: "-> [B * $images]"; "-> [*]": as many as there are sizes of parts */
 static void read_results(reader *r, fam_stmt *s)
 {
     s->outs = 1;
@@ -309,7 +309,7 @@ static void read_results(reader *r, fam_stmt *s)
         return;
     }
     s->outs = 0;
-    s->expr = plim_fam_parse(r->x, &r->line);
+    s->expr = plim_fam_take(&r->line, "*") ? NULL : plim_fam_parse(r->x, &r->line);
     if (s->what != FAM_OP || !plim_fam_take(&r->line, "]"))
         fail_expected(r, "']'");
 }
@@ -553,6 +553,16 @@ static void read_alias(reader *r)
         p->alias[p->n_aliases++] = key;
 }
 
+/* "letters layers_block_type M=linear_attention E=moe" */
+static void read_letters(reader *r)
+{
+    const plim_str name = read_name(r);
+    plim_fam_space(&r->line);
+    for (uint32_t i = 0; i < r->p->n_keys; i++)
+        if (r->p->keys[i].name == plim_fam_name(r->x, name))
+            r->p->keys[i].letters = (plim_str){r->line.p, (size_t)(r->line.end - r->line.p)};
+}
+
 static fam_stmt *read_input(reader *r, fam_what what, fam_stmt *last)
 {
     fam_stmt *s = PLIM_NEW(r->p->names.arena, fam_stmt);
@@ -610,7 +620,8 @@ static void read_head(reader *r)
         const char *word;
         plim_str *value;
     } words[] = {{"family", &p->family},       {"class", &p->class}, {"task", &p->task},
-                 {"attention", &p->attention}, {"flat", &p->flat},   {"made", &p->made}};
+                 {"attention", &p->attention}, {"flat", &p->flat},   {"made", &p->made},
+                 {"kernels", &p->kernels}};
     for (size_t i = 0; i < PLIM_COUNT(words); i++)
         if (take_word(r, words[i].word)) {
             const char *value = copy_text(r, "", read_upto(r, ""), "");
@@ -639,6 +650,8 @@ plim_status plim_fam_read(fam_program *p, plim_arena *a, plim_str text, plim_err
             read_names(&r, &p->read);
         else if (take_word(&r, "alias"))
             read_alias(&r);
+        else if (take_word(&r, "letters"))
+            read_letters(&r);
         else if (take_word(&r, "input") || take_word(&r, "kept"))
             inputs = read_input(&r, FAM_INPUT, inputs);
         else if (take_word(&r, "positions"))

@@ -39,7 +39,10 @@ plim_str plim_family_unread(
     const plim_family_model *m); /* keys of the file that no code of the class reads */
 plim_str plim_family_attention(
     const plim_family_model *m); /* by default: "sdpa", "eager"; "": it has none */
-plim_str plim_family_library(const plim_family_model *m);  /* "timm 1.0.31" */
+plim_str plim_family_library(const plim_family_model *m); /* "timm 1.0.31" */
+plim_str plim_family_kernels(
+    const plim_family_model
+        *m); /* packages whose kernels it takes, where they are installed */
 const char *plim_family_input(const plim_family_model *m); /* the first: "pixel_values" */
 bool plim_family_caches(
     const plim_family_model *m); /* generation keeps keys and values, or states */

@@ -41,11 +41,12 @@ const char *plim_zoo_kind(const plim_zoo_model *m)
         const char *kind, *types; /* all other types continue a text */
     } rows[] = {
         {"encoder",
-         "bert roberta distilbert electra xlm-roberta camembert mpnet modernbert esm"},
+         "bert roberta distilbert electra xlm-roberta camembert mpnet modernbert esm "
+         "xlm-roberta-xl roformer squeezebert deberta-v2"},
         {"seq2seq", "t5 bart"},
         {"audio", "whisper"},
-        {"vision", "vit swin dinov2"},
-        {"vision-text", "clip gemma3 llava siglip qwen2_vl"},
+        {"vision", "vit swin dinov2 dinov3_vit"},
+        {"vision-text", "clip gemma3 llava siglip qwen2_vl qwen2_5_vl qwen3_vl"},
         {"diffusion", "diffusers:pipeline"},
     };
     if (!m->model_type)

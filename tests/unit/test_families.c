@@ -494,6 +494,118 @@ static void test_grids(void **state)
     }
 }
 
+/* Windows of an image, of which those at its edges are smaller: each is attended to by itself, but in some layers. */
+static const char windowed[] =
+    "family windows\n"
+    "class WindowsModel\n"
+    "task grids\n"
+    "input pixel_values [B * $images * $patches, 3] $dtype\n"
+    "image 4, 4\n"
+    "size $patches = $height * $width\n"
+    "size $wholes = windows($height, $width, $patches) * (B * $images)\n"
+    "size $windows = windows($height, $width, side) * (B * $images)\n"
+    "key deep: list = [1]\n"
+    "key side: int = 3\n"
+    "key turn: None | int = None\n"
+    "key part: float = 1.0 if turn == None else turn / side\n"
+    "at =\n"
+    " type Windows\n"
+    "at /\n"
+    " type Windows\n"
+    " 0 slice.Tensor(%pixel_values, dim=1, start=0, end=int(3 * part))\n"
+    " 1 loop0 2(x=%0)\n"
+    "at /loop0\n"
+    " 0 split_with_sizes(%x, split_sizes=$wholes if i0 in deep else $windows, dim=0) -> [*]\n"
+    " 1 loop_list0 len(($wholes if i0 in deep else $windows))(split=%0[*])\n"
+    " 2 cat(tensors=[%1[*]])\n"
+    " keep %2\n"
+    "at /loop0/loop_list0\n"
+    " 0 relu(%split[i1])\n"
+    " keep %0\n";
+
+static void test_windows(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config;
+        plim_family_call call;
+        uint32_t nodes; /* 0: refused */
+    } rows[] = {
+        {"{}",
+         {.batch = 1, .images = 1},
+         1 + (1 + 4 + 1) + (1 + 1 + 1)}, /* 4 by 4: 3 + 1 twice */
+        {"{}", {.batch = 2, .images = 3}, 1 + (1 + 24 + 1) + (1 + 6 + 1)},
+        {"{\"side\": 4}", {.batch = 1, .images = 1}, 1 + 2 * (1 + 1 + 1)},
+        {"{\"side\": 9}", {.batch = 1, .images = 1}, 1 + 2 * (1 + 1 + 1)},
+        {"{}", {.batch = 1, .images = 1, .image = {7, 3}}, 1 + (1 + 3 + 1) + (1 + 1 + 1)},
+        {"{\"turn\": 2}", {.batch = 1, .images = 1}, 1 + (1 + 4 + 1) + (1 + 1 + 1)},
+        {"{\"side\": 0}", {.batch = 1, .images = 1}, 0},
+        {"{\"side\": 0, \"turn\": 1}", {.batch = 1, .images = 1}, 0},
+        {"{\"side\": 1}", {.batch = 1, .images = 1, .image = {100, 100}}, 0}, /* too many */
+        {"{\"side\": 1}", {.batch = 1, .images = 1, .image = {1 << 30, 1 << 30}}, 0},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        built b;
+        build(&b, windowed, rows[i].config, &rows[i].call);
+        CHECK(rows[i].config, (b.st == PLIM_OK) == (rows[i].nodes > 0));
+        CHECK(rows[i].config, b.st || b.nodes == rows[i].nodes);
+    }
+}
+
+/* Layers of types that a file spells with letters, or by the names of older releases. */
+static const char spelled[] = "family spelled\n"
+                              "class SpelledForCausalLM\n"
+                              "task causal\n"
+                              "input input_ids [B, S] int64\n"
+                              "key layer_types: list = [2] 'moe'\n"
+                              "alias pattern layer_types\n"
+                              "letters layer_types M=linear_attention E=moe *=full_attention\n"
+                              "kernels fast_ssm\n"
+                              "at =\n"
+                              " type Spelled\n"
+                              "at /\n"
+                              " type Spelled\n"
+                              " 0 loop0 len(layer_types)(x=%input_ids)\n"
+                              "at /loop0\n"
+                              " if layer_types[i0] == 'linear_attention'\n"
+                              "  0 relu(%x)\n"
+                              " if layer_types[i0] == 'full_attention'\n"
+                              "  1 relu(%x)\n"
+                              "  2 relu(%1)\n";
+
+static void test_letters(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config;
+        uint32_t nodes;
+        bool taken;
+    } rows[] = {
+        {"{}", 0, true},
+        {"{\"pattern\": \"MEM*\"}", 4, true},
+        {"{\"pattern\": \"\"}", 0, true},
+        {"{\"layer_types\": [\"mamba\", \"attention\", \"moe\"]}", 3, true},
+        {"{\"layer_types\": [\"linear_attention\"]}", 1, true},
+        {"{\"pattern\": \"M?\"}", 0, false},
+        {"{\"pattern\": 3}", 0, false},
+    };
+    const plim_family_call call = {.batch = 1, .seq = 4};
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        built b;
+        build(&b, spelled, rows[i].config, &call);
+        CHECK(rows[i].config, (b.st == PLIM_OK) == rows[i].taken);
+        CHECK(rows[i].config, b.st || b.nodes == rows[i].nodes);
+    }
+    const plim_family f = {"spelled", "Spelled", (const unsigned char *)spelled,
+                           sizeof spelled - 1};
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_err err = PLIM_ERR_INIT;
+    plim_family_model *m;
+    assert_int_equal(plim_family_open(&a, &f, PLIM_STR("{}"), &m, &err), PLIM_OK);
+    assert_true(plim_str_is(plim_family_kernels(m), "fast_ssm"));
+    plim_arena_free(&a);
+}
+
 /* Sizes to which a processor resizes images. */
 static void test_rounds(void **state)
 {
@@ -735,7 +847,8 @@ int main(void)
         cmocka_unit_test(test_denoiser),  cmocka_unit_test(test_append),
         cmocka_unit_test(test_positions), cmocka_unit_test(test_broken_texts),
         cmocka_unit_test(test_library),   cmocka_unit_test(test_grids),
-        cmocka_unit_test(test_rounds),
+        cmocka_unit_test(test_rounds),    cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_letters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

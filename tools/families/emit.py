@@ -10,7 +10,7 @@ from learn import Family, Place
 from merge import Hole, Pieces, Ref, Statement, has_hole
 from networks import is_network
 from probe import GENERIC, modeling, source
-from tasks import IMAGE, IN_UNITS, NEEDED, REQUIRED, image_key
+from tasks import IMAGE, IN_UNITS, LETTERS, NEEDED, REQUIRED, image_key
 
 # What makes a tensor of another's dtype: the op that does the same with the other tensor as an argument.
 NEW = {"zeros": "new_zeros", "ones": "new_ones", "empty.memory_format": "new_empty", "full": "new_full"}
@@ -18,8 +18,8 @@ NEW = {"zeros": "new_zeros", "ones": "new_ones", "empty.memory_format": "new_emp
 
 def typed(target: str, args: Dict[str, str]) -> Tuple[str, Dict[str, str]]:
     dtype = args.get("dtype", "")
-    if not dtype.startswith("typeof "):
-        return target, args
+    if not dtype.startswith("typeof "):  # where that is always the same type, no matter of which tensor it is
+        return target, {**args, "dtype": dtype.partition(" ")[0]} if dtype else args
     source = dtype[len("typeof "):]
     if target in ("to.dtype", "to.dtype_layout", "to.device", "_to_copy"):
         return "type_as", {"self": args["self"], "other": source}
@@ -109,7 +109,7 @@ class Emit:
                 elif p.kind in ("float", "rate"):
                     yield "any" if text in ("any", "inf", "-inf", "nan") else self.expr(text) if names_of(text) else repr(float(text))
                 else:
-                    yield self.expr(text) if p.kind in ("int", "bool") else text
+                    yield self.expr(text) if p.kind in ("int", "bool", "list", "count") else text
             else:
                 yield str(p)
 
@@ -148,12 +148,16 @@ class Emit:
         head += [f"alias {a} {b}" for a, b in sorted((study.config_class.attribute_map or {}).items())]
         head += [f"alias {part}.{a} {part}.{b}" for part, c in study.parts.items() for a, b in sorted((c.attribute_map or {}).items())]
         head += [self.key(k) for k in keys]
+        for word, (key, letters) in LETTERS.get(study.kind, {}).items():
+            head += [f"alias {word} {key}", f"letters {key} {' '.join(f'{a}={b}' for a, b in letters.items())}"]
         ignored = (set(study.plain) | study.extra) - set(study.refused) - set(keys)
         head.append(f"ignored {' '.join(sorted(ignored))}")
         if is_network(study.kind):
             return "\n".join(head) + "\n" + places(blocks)
         known = ignored | set(keys) | {k.split(".")[0] for k in study.plain} | set(study.config_class.attribute_map or {})
         sources = [(study.cls.__module__, study.config_class), *((modeling(c), c) for c in study.parts.values())]
+        packages = {name for m, _ in sources for name in KERNELS.findall(source(m))}
+        head += [f"kernels {' and '.join(sorted(packages))}"] if packages else []
         read = set().union(*(read_names(m, c) for m, c in sources))
         asked = set().union(*(asked_names(m, c) for m, c in sources))
         inner = {k.rpartition(".")[2] for k in study.plain if "." in k}
@@ -201,7 +205,7 @@ class Emit:
 
     def domain(self, key: str) -> str:
         study = self.family.study
-        value = study.plain.get(key)
+        value = self.family.base.row.get(key) if key in study.start else study.plain.get(key)
         seen = {repr(r.row.get(key)) for r in study.runs} | study.words.get(key, set())
         words = sorted(w for w in seen if w[0] == "'" or w == "None")
         if isinstance(value, list) and key in study.refused:
@@ -218,6 +222,9 @@ class Emit:
         if any(re.fullmatch(r"-?[\d.]*(e[-+]?\d+)?|-?inf", w) and not re.fullmatch(r"-?\d+", w) for w in seen):
             words.append("float" if moved else repr(value))
         return " | ".join(dict.fromkeys(words)) or "any"
+
+
+KERNELS = re.compile(r"use_kernel_func_from_hub_with_fallback\(\"\w+\", \"([\w-]+)\"\)")
 
 
 def places(blocks: Dict[str, List[str]]) -> str:

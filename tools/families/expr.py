@@ -78,7 +78,9 @@ def terminals(rows: Rows, candidates: Set[str]) -> Dict[str, np.ndarray]:
         column = [row.get(name) for row in rows]
         if all(isinstance(x, (int, bool)) for x in column) and max(abs(int(x)) for x in column) < 2 ** 40:
             out[name] = np.array([int(x) for x in column], dtype=np.int64)
-        elif all(isinstance(x, list) and x for x in column):
+        elif name[0] != "$" and all(isinstance(x, list) and x for x in column):
+            if isinstance(column[0][0], str):  # of layers
+                out[f"len({name})"] = np.array([len(x) for x in column], dtype=np.int64)
             short = max(map(len, column)) <= FEW_ITEMS
             for index in ("i0", "i1", "j0", "j1", "-1", *map(str, range(FEW_ITEMS if short else 0))):
                 got = []
@@ -146,7 +148,7 @@ def is_right(text: str, row: Dict[str, Any], value: int) -> bool:
 
 
 def search(rows: Rows, values: Sequence[int], candidates: Set[str], parts: Sequence[str] = ()) -> Optional[str]:
-    end = time.time() + LONGEST
+    end = time.process_time() + LONGEST
     target = np.array(values, dtype=np.int64)
     if (target == target[0]).all():
         return str(int(target[0]))
@@ -182,7 +184,7 @@ def search(rows: Rows, values: Sequence[int], candidates: Set[str], parts: Seque
     def grow(left: Dict[bytes, Any], right: Dict[bytes, Any], above: Sequence[Dict[bytes, Any]]) -> Dict[bytes, Any]:
         pool: Dict[bytes, Any] = {}
         for e, v in left.values():
-            if time.time() > end:
+            if time.process_time() > end:
                 break
             for f, w in right.values():
                 for op in ("+", "-", "*", "//", "up", "max", "min", "%"):
@@ -199,7 +201,7 @@ def search(rows: Rows, values: Sequence[int], candidates: Set[str], parts: Seque
 
     def meet(pool: Dict[bytes, Any], other: Dict[bytes, Any]) -> None:
         for e, v in pool.values():
-            if time.time() > end:
+            if time.process_time() > end:
                 break
             for op, rest in (("+", target - v), ("-", v - target)):
                 found = other.get(rest.tobytes())
@@ -266,7 +268,8 @@ def value_of(text: str, row: Dict[str, Any]) -> Any:
 
 FUNCTIONS = {"ceil": lambda a, b: -(-a // b), "max": max, "min": min, "len": lambda a: len(a or ()), "int": int,
              "floor2": lambda a: 1 << (a.bit_length() - 1), "index": lambda a, b: a.index(b),
-             "number": lambda a: 0 if a is None else a, "items": lambda a: a or ()}
+             "number": lambda a: 0 if a is None else a, "items": lambda a: a or (),
+             "windows": lambda h, w, side: [min(side, h - y) * min(side, w - x) for y in range(0, h, side) for x in range(0, w, side)]}
 _compiled: Dict[str, Any] = {}
 
 
@@ -321,6 +324,8 @@ def tests(rows: Rows, candidates: Set[str], sizes: Optional[Set[str]] = None) ->
     ints = {}
     for name in sorted(candidates):
         column = [row.get(name) for row in rows]
+        if name[0] == "$" and isinstance(column[0], list):
+            continue
         if name[0] == "?":  # whether that was passed
             yield 0.8, name, np.array([bool(x) for x in column])
             continue
@@ -546,7 +551,7 @@ def names_of(text: str) -> Set[str]:
     return set(re.findall(r"(?<![\w.])[A-Za-z_$?][A-Za-z0-9_.$]*", text)) - WORDS
 
 
-WORDS = {"max", "min", "ceil", "floor2", "index", "int", "len", "in", "True", "False", "None", "and", "or", "not", "if", "else"}
+WORDS = {"max", "min", "ceil", "floor2", "index", "windows", "int", "len", "in", "True", "False", "None", "and", "or", "not", "if", "else"}
 
 
 def _impurity(counts: np.ndarray) -> np.ndarray:

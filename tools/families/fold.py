@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -35,7 +35,7 @@ NUMBERS = {"other", "value", "exponent"}  # what elements are added to or compar
 RATES = {"p", "dropout_p"}  # of dropout: whether it is 0 matters
 LAYERS = re.compile(r"^((?:.*\.)?hidden_states)\.\d+$")  # a result by the number of its layer
 SPREADS = {"aten.unbind.int", "aten.split_with_sizes.default", "aten.split.Tensor", "aten.chunk.default"}
-SPREAD = -1  # as a number of results
+SPREAD, LISTED = -1, -2  # as a number of results; as many as there are sizes
 DROPPED = {"scale", "device", "pin_memory", "layout", "non_blocking", "generator"}
 
 
@@ -53,10 +53,15 @@ class Body:
     """The number of its signature, once it has one."""
 
 
+class Sizes(tuple):  # type: ignore[type-arg]
+    """Of parts, all together one hole."""
+
+
 class Fold:
-    def __init__(self, lists: Set[str], parts: bool = False) -> None:
-        """parts: a list may have as many parts as there are images, each of which code takes in its turn."""
-        self.lists, self.parts = lists, parts
+    def __init__(self, lists: Set[str], parts: bool = False, listed: Sequence[List[int]] = ()) -> None:
+        """parts: a list may have as many parts as there are images, each of which code takes in its turn.  listed: sizes of
+        parts that are not all equal."""
+        self.lists, self.parts, self.listed_sizes = lists, parts, set(map(tuple, listed))
         self.parted: Set[int] = set()
         """Ops with such lists, by their id()."""
         self.bodies: List[Body] = []
@@ -130,6 +135,8 @@ class Fold:
                 label = star(name_of[first]) if first in name_of else run.label(r)
             else:
                 label = name_of[first] if first in name_of else run.label(run.names.get(first, ("in", "leaf")))
+            nth = sum(label.partition("#")[0] == other.partition("#")[0] for other, _ in groups) if r[0] == "all" else 0
+            label += f"#{nth}" if nth else ""
             groups.append((label, group))
             results.append((label, r))
         body.sign = (call.type, tuple(n for n, _ in ins), len(caps), tuple(run.signs), tuple(results))
@@ -141,6 +148,11 @@ class Fold:
         """Whether its results are a list whose length is a size: they are used only together, or each in its turn."""
         outs = tuple(v.id for v in op.outs)
         return id(op) in self.parted or op.target in SPREADS and outs in self.listed and all(self.uses[v] == 1 for v in outs)
+
+    def sizes(self, op: Op) -> Tuple[int, ...]:
+        """Those of its parts, if they are a list that has a name."""
+        sizes = tuple(op.args.get("split_sizes", ()))
+        return sizes if sizes in self.listed_sizes else ()
 
     def known(self, value: Value) -> bool:
         return value.id in self.real
@@ -154,7 +166,7 @@ class Fold:
 
 def passed(name: str) -> bool:
     """Whether a tensor is an argument by itself, and not part of a cache, of which only what is used counts."""
-    return "cache" not in name and "past_key" not in name
+    return "cache" not in name and "past" not in name
 
 
 def _values(x: Any) -> Any:
@@ -261,6 +273,9 @@ class _Run:
     def arg(self, x: Any, rate: bool = False) -> Any:
         if isinstance(x, Value):
             return self.one(self.ref(x))
+        if isinstance(x, Sizes):
+            self.hole("list", tuple(x))
+            return "#list"
         if isinstance(x, (list, tuple)):
             return ("list", *self.folded([self.ref(y) if isinstance(y, Value) else self.arg(y) for y in x]))
         if isinstance(x, bool):
@@ -328,15 +343,16 @@ class _Run:
                 needed.add(items[i].value.id)
         loops = self.loops(items)
         named = {at: f"loop{n}" for n, at in enumerate(sorted(loops))}
-        for n, (at, cuts) in enumerate(sorted(self.taken_apart(items).items()) if self.fold.parts else ()):
-            loops[at], named[at] = cuts, f"loop_part{n}"
+        sizes: Dict[int, Tuple[int, ...]] = {}
+        for n, (at, (cuts, listed)) in enumerate(sorted(self.taken_apart(items).items()) if self.fold.parts else ()):
+            loops[at], named[at], sizes[at] = cuts, f"loop_{'list' if listed else 'part'}{n}", listed
         for at, (label, cuts) in repeats(items, loops).items():
             loops[at], named[at] = cuts, label
         i = 0
         while i < len(items):
             if i in loops:
                 cuts = loops[i]
-                self.loop([items[a:b] for a, b in zip(cuts, cuts[1:])], after[cuts[-1] - 1], named[i])
+                self.loop([items[a:b] for a, b in zip(cuts, cuts[1:])], after[cuts[-1] - 1], named[i], sizes.get(i, ()))
                 i = cuts[-1]
                 continue
             self.item(items[i], after[i])
@@ -347,12 +363,15 @@ class _Run:
         if isinstance(item, Op):
             spread, n = self.fold.is_spread(item), len(item.outs)
             given = dict(item.args)
-            if spread and self.fold.parts and len(set(given.get("split_sizes", ()))) == 1:
+            listed = self.fold.sizes(item) if spread else ()
+            if listed:
+                given["split_sizes"] = Sizes(listed)
+            elif spread and self.fold.parts and len(set(given.get("split_sizes", ()))) == 1:
                 given["split_sizes"] = given["split_sizes"][:1]  # as many as there are results
             args = tuple((k, self.named_arg(k, v)) for k, v in given.items() if k not in DROPPED)
-            if spread:
+            if spread and not listed:
                 self.hole("int", n)
-            self.signs.append(("op", item.target, args, SPREAD if spread else n))
+            self.signs.append(("op", item.target, args, LISTED if listed else SPREAD if spread else n))
             for k, v in enumerate(item.outs):
                 self.names[v.id] = ("turn", (at, "0"), k, n) if spread else ("n", at, str(k))
         elif isinstance(item, Held):
@@ -427,10 +446,11 @@ class _Run:
             n = 0
             while n < len(post) and end + n < len(items) and _token(items[end + n]) == post[n]:
                 n += 1
-            n = n if n == len(post) else 0
+            differs = n < len(post)  # from the turn before
+            n = 0 if differs else n
             inside = set().union(*(self.fold.defined[id(x)] for x in items[starts[0] - pre:end]))
-            # of two turns the first does not show what goes at the end of others
-            while len(starts) == 2 and end + n < len(items) and isinstance(items[end + n], Held) and \
+            # of two turns the first does not show what goes at the end of others, nor does one with other statements
+            while (len(starts) == 2 or differs) and end + n < len(items) and isinstance(items[end + n], Held) and \
                     items[end + n].value.id in inside:
                 n += 1
             cuts = [s - pre for s in starts] + [end + n]
@@ -439,12 +459,13 @@ class _Run:
             k = next((m for m in range(k, len(calls)) if calls[m][0] >= cuts[-1]), len(calls))
         return out
 
-    def taken_apart(self, items: List[Any]) -> Dict[int, List[int]]:
+    def taken_apart(self, items: List[Any]) -> Dict[int, Tuple[List[int], Tuple[int, ...]]]:
         """Loops over the parts of lists of equal length, each of whose turns takes the next, where what these make becomes a
-        list again: where each begins, and the last ends.  The ops with these lists are noted."""
-        out: Dict[int, List[int]] = {}
+        list again: where each begins, and the last ends, and the sizes of the parts, where they have a name.  The ops with
+        these lists are noted."""
+        out: Dict[int, Tuple[List[int], Tuple[int, ...]]] = {}
         spreads = [x for x in items if isinstance(x, Op) and x.target in SPREADS and not self.fold.is_spread(x) and
-                   len(set(x.args.get("split_sizes", (0,)))) == 1]
+                   (len(set(x.args.get("split_sizes", (0,)))) == 1 or self.fold.sizes(x))]
         for i, target in [(i, target) for i, x in enumerate(items) if _list_in(x) for target in sorted({x.target for x in spreads})]:
             joined = _list_in(items[i])
             group = [x for x in spreads if x.target == target and len(x.outs) == len(joined)]
@@ -461,11 +482,12 @@ class _Run:
             cuts[-1] = cuts[-2] + len(last)
             if all(v.id in set().union(*(self.fold.defined[id(x)] for x in t)) for v, t in zip(joined, turns)) and \
                     all([_token(x) for x in t] == [_token(x) for x in last] for t in turns[:-1]):
-                out[cuts[0]] = cuts
+                out[cuts[0]] = cuts, self.fold.sizes(group[0])
                 self.fold.parted |= {id(op) for op in group}
         return out
 
-    def loop(self, turns: List[List[Any]], after: Set[int], name: str) -> None:
+    def loop(self, turns: List[List[Any]], after: Set[int], name: str, sizes: Tuple[int, ...] = ()) -> None:
+        """sizes: of the parts that turns take, if that is a list with a name."""
         fold = self.fold
         held = [{x.value.id for x in t if isinstance(x, Held)} for t in turns]
         used = [[v for x in t for v in fold.used[id(x)]] for t in turns]
@@ -542,7 +564,7 @@ class _Run:
         given: Dict[str, Any] = {}
         for run, *_ in results:
             given.update(run.given)
-        self.hole("int", n)
+        self.hole("count" if sizes else "int", sizes or n)
         self.signs[at] = ("loop", place.rsplit("/", 1)[1], tuple(self.known_as(r) for r in init), len(pattern or ()),
                           tuple((label, self.known_as(given[label])) for label in sorted(given)))
         run = results[n - 1][0]

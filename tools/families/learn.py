@@ -27,7 +27,7 @@ import usual
 from expr import Chooser, choose, condition, derived, fit, is_right, names_of, passes, value_of
 from fold import Body
 from merge import Hole, Item, Merged, Statement, actual
-from probe import Run, Study
+from probe import LIMIT, Run, Study
 from tasks import NEEDED
 
 Seen = List[Tuple[Run, Body]]
@@ -95,6 +95,7 @@ class Place:
                 for k, text in enumerate(self.holes[s]):
                     what, value = body.holes[item.start + k]
                     if what == "rate" and ((value_of(text, row) or 0) == 0) != (value == 0) or \
+                            what == "list" and value_of(text, row) != list(value) or what == "count" and value_of(text, row) != len(value) or \
                             what == "bool" and passes(text, row) != value or what == "int" and value_of(text, row) != value or \
                             what == "dtype" and (run.how["$dtype"] if text == "$dtype" else text) != str(value)[6:]:
                         return f"item {i}, {item.head}: {value}, not {text}"
@@ -204,7 +205,8 @@ class Family:
         return derived([*self.frequent(), *self.usual])
 
     def chooser(self, rows: List[Dict[str, Any]], features: Set[str]) -> Chooser:
-        return Chooser(rows, features, self.compared(), self.sizes(), usual.tests(features))
+        limits = {k for k in self.base.row if k.rpartition(".")[2] == LIMIT}  # of positions, which alone may change nothing
+        return Chooser(rows, features, self.compared() | limits, self.sizes(), usual.tests(features))
 
     def frequent(self) -> List[str]:
         """Expressions that were found, the most frequent first."""
@@ -241,6 +243,9 @@ class Family:
             return self.dtype(name, seen, values)
         if kind in ("float", "rate"):
             return self.real(name, kind, seen, values)
+        if kind in ("list", "count"):
+            text = self.named_list(name, seen, values)
+            return text if kind == "list" else f"len(({text}))" if " " in text else f"len({text})"
         if len(set(values)) == 1:
             return self.constant(seen, values[0]) if kind == "int" else str(values[0])
         rows = [row_of(r, b) for r, b in seen]
@@ -255,6 +260,23 @@ class Family:
             return "?"
         self.known[text] = self.known.get(text, 0) + 1
         return text
+
+    def named_list(self, name: str, seen: Seen, values: List[Any]) -> str:
+        """One of the lists that have a name, or one of two, and a test which."""
+        names = [k for k in self.study.named if isinstance(self.base.row[k], list)]
+        have = {k: np.array([r.row[k] == list(v) for (r, _), v in zip(seen, values)]) for k in names}
+        for a in names:
+            if have[a].all():
+                return a
+        for a in names:
+            for b in names:
+                clear = np.flatnonzero(have[a] != have[b])
+                if a != b and (have[a] | have[b]).all():
+                    rows = [row_of(r, body) for r, body in seen]
+                    test = self.test(name, seen, self.chooser(rows, set().union(*rows)), have[a], clear)
+                    return f"{a} if {test} else {b}"
+        self.problem(name, f"a list of {sorted(set(values))[:2]}")
+        return "?"
 
     def found(self, rows: List[Dict[str, Any]], values: List[int], more: Sequence[str] = ()) -> Optional[str]:
         """Of the expressions that were found elsewhere, and these, the first that is right."""
@@ -358,7 +380,7 @@ class Family:
 
     def settle(self, seconds: float, also: Sequence[Run] = ()) -> None:
         """Learns from what is wrong, until nothing is.  Halfway a key that most of what is wrong has in common is given up."""
-        start = time.time()
+        start = time.process_time()
         end = start + seconds
         rng = random.Random(f"{self.study.kind} {len(also)}")
         self.study.runs += also
@@ -368,12 +390,12 @@ class Family:
         self.learn(list(self.seen) if not also else list(dict.fromkeys(p for run in also for p in self.wrong(run))))
         tries: List[Tuple[Run, bool]] = []
         given_up = 0
-        while time.time() < end:
+        while time.process_time() < end:
             changed = self.round(rng, tries, end) or self.cover(rng, tries, end)
             if not changed and len(tries) >= ROUND and not any(wrong for _, wrong in tries[-ROUND:]):
                 self.checked = ROUND
                 return
-            late = time.time() - start > seconds / 2 and given_up < MOST_GIVEN_UP
+            late = time.process_time() - start > seconds / 2 and given_up < MOST_GIVEN_UP
             key = self.to_blame(tries[-4 * ROUND:]) if late else None
             if key is not None:
                 if DETAIL:
@@ -381,7 +403,7 @@ class Family:
                 self.give_up(key)
                 given_up += 1
                 tries.clear()
-                start, end = time.time(), time.time() + seconds / 2
+                start, end = time.process_time(), time.process_time() + seconds / 2
             else:
                 self.learn(changed)
         self.problem("", "no round was right in the time allowed")
@@ -391,7 +413,7 @@ class Family:
         changed: Dict[str, None] = {}
         tried = missed = 0
         for _ in range(ROUND * 3):
-            if tried == ROUND or missed == ENOUGH or time.time() > end:
+            if tried == ROUND or missed == ENOUGH or time.process_time() > end:
                 break
             run = self.study.near(rng, self.rare(rng)) if tried % 2 else self.study.random(rng)
             if run is None:
@@ -406,12 +428,12 @@ class Family:
         """Tries what few runs had, with other sizes; the places that were wrong in some."""
         changed: Dict[str, None] = {}
         for key, run in self.alike().items():
-            again = self.study.other(rng, run, key) if time.time() < end else None
+            again = self.study.other(rng, run, key) if time.process_time() < end else None
             if again is not None:
                 changed.update(dict.fromkeys(self.tried(again, tries)))
         for runs in sorted(self.groups.values(), key=len)[:COVERED]:
             for _ in range(2 if len(runs) < 4 * COVERED else 0):
-                run = self.study.near(rng, rng.choice(runs)) if time.time() < end else None
+                run = self.study.near(rng, rng.choice(runs)) if time.process_time() < end else None
                 if run is not None:
                     changed.update(dict.fromkeys(self.tried(run, tries)))
         return list(changed)
@@ -469,7 +491,7 @@ class Family:
             if key in NEEDED.get(self.study.kind, {}):
                 continue
             obs = [(flat, flat.get(key)) for moved, flat in samples if key not in moved and key in flat]
-            if "." in key and self.is_told_by_part(key):
+            if callable(self.study.start.get(key)) or "." in key and self.is_told_by_part(key):
                 self.defaults[key] = "?"
                 continue
             self.defaults[key] = self.default(key, plain[key], [f for f, _ in obs], [v for _, v in obs])
@@ -512,6 +534,8 @@ class Family:
             return None if length is None or tree is None else f"[{length}] {ternary(tree, words)}"
         if all(isinstance(v, int) and not isinstance(v, bool) for v in values):
             return fit(rows, values, cand)
+        if any(isinstance(v, float) for v in values):
+            return self.ratio(cand, rows, values)
         words = sorted({repr(v) for v in values})
         if len(words) >= 6:
             parts = [(r, v) for r, v in zip(rows, values) if v is not None]
@@ -522,6 +546,17 @@ class Family:
             return None
         tree = choose(rows, [words.index(repr(v)) for v in values], cand)
         return ternary(tree, words) if tree is not None else None
+
+
+    def ratio(self, cand: Set[str], rows: Any, values: List[Any]) -> Optional[str]:
+        """One size over another, where a file has the first."""
+        for key in sorted(cand):
+            without = {repr(v) for row, v in zip(rows, values) if row.get(key) is None}
+            some = [(row, v) for row, v in zip(rows, values) if row.get(key) is not None]
+            for other in sorted(k for k, v in rows[0].items() if type(v) is int) if len(without) == 1 and len(some) > 1 else ():
+                if all(type(row[key]) in (int, float) and row[other] and row[key] / row[other] == v for row, v in some):
+                    return f"{without.pop()} if {key} == None else {key} / {other}"
+        return None
 
 
 def equal_features(seen: Seen) -> Dict[int, List[Tuple[Set[str], bool]]]:
@@ -626,14 +661,14 @@ def main(out: str, task_name: str, kinds: List[str]) -> None:
     program = os.environ.get("FAMILY_NODES", "")
     seconds = float(os.environ.get("FAMILIES_SECONDS", "600"))
     for kind in kinds:
-        t = time.time()
+        t = time.process_time()
         if class_of(task, kind) is None:
             print(f"{kind}: no class for {task_name}", flush=True)
             continue
         try:
             study = Study(kind, task)
             study.run(seconds)
-            studied = time.time() - t
+            studied = time.process_time() - t
             family = Family(study)
             family.settle(seconds)
             family.learn_defaults()
@@ -653,7 +688,7 @@ def main(out: str, task_name: str, kinds: List[str]) -> None:
             continue
         problems = list(family.problems)
         print(f"{kind}: {'PROBLEMS' if problems else 'ok'} {len(study.runs)} runs {studied:.0f} s, learnt in "
-              f"{time.time() - t - studied:.0f} s, {family.checked} checked, {len(family.places)} places, "
+              f"{time.process_time() - t - studied:.0f} s, {family.checked} checked, {len(family.places)} places, "
               f"{sum(len(p.when) for p in family.places.values())} statements, text {len(text)}, gz {len(gzip.compress(text.encode()))}",
               flush=True)
         if DETAIL:

@@ -14,7 +14,7 @@ import heapq
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
-from fold import DIMS, SPREAD
+from fold import DIMS, LISTED, SPREAD
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ class Ref:
 @dataclass(frozen=True)
 class Hole:
     kind: str
-    """int, float, rate, bool or dtype; source: a dtype that is that of the tensor which follows"""
+    """int, float, rate, bool or dtype; source: a dtype that is that of the tensor which follows; list: a list with a name,
+    count: how many items it has"""
 
 
 Piece = Any  # str, Ref, Hole
@@ -71,7 +72,7 @@ def has_hole(pieces: Pieces) -> bool:
 # ---- signatures into items -------------------------------------------------------------------------------
 
 
-KINDS = {"?": "bool", "#": "int", "~": "float", "p": "rate", "n": "number", "@": "dtype"}
+KINDS = {"?": "bool", "#": "int", "~": "float", "p": "rate", "n": "number", "@": "dtype", "#list": "list"}
 
 
 class Reader:
@@ -133,6 +134,8 @@ class Reader:
             args = [(k, (v,) if k in DIMS else tuple(self.arg(v))) for k, v in sign[2]]
             if sign[3] == SPREAD:
                 out = Item(f"op {sign[1]}", [*args, ("->", (self.hole("int"),))])
+            elif sign[3] == LISTED:
+                out = Item(f"op {sign[1]}", [*args, ("->", ("*",))])
             else:
                 out = Item(f"op {sign[1]}", args, _results(sign[3]))
         elif kind in ("call", "other"):
@@ -143,7 +146,7 @@ class Reader:
             out = Item("call" if kind == "call" else "call/", args, "", True, first)
         else:
             _, place, init, results, given = sign
-            first = (self.hole("int"),)
+            first = (self.hole("count" if place.startswith("loop_list") else "int"),)
             args = [(f"~{k}", tuple(self.ref(r))) for k, r in enumerate(init) if r is not None]
             args += [(label, tuple(self.ref(r))) for label, r in given]
             out = Item(place, args, _results(results), True, first)

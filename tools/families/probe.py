@@ -31,7 +31,7 @@ from transformers.activations import ACT2FN  # noqa: E402
 
 from expr import passes, value_of  # noqa: E402
 from fold import Body, Fold, star  # noqa: E402
-from tasks import FIXED, FOCUSED, IN_UNITS, LEFT, MULTIPLES, NEEDED, REQUIRED, START, SWITCHED, TRIED, Task, class_of, config_of, image  # noqa: E402
+from tasks import FEW_LAYERS, FIXED, FOCUSED, IN_UNITS, LAYERS, LEFT, LISTED, MULTIPLES, NAMED, NEEDED, REQUIRED, ROPES_OF, START, SWITCHED, TRIED, Task, class_of, config_of, image  # noqa: E402
 from trace import Call, trace  # noqa: E402
 
 # Keys that every configuration has, and which have nothing to do with the model's memory.
@@ -41,12 +41,14 @@ GENERIC = set(PreTrainedConfig().to_dict()) - {"tie_word_embeddings", "is_encode
     "keys_to_ignore_at_inference", "auto_map", "_name_or_path", "model_type",
     "out_features", "out_indices", "stage_names"}  # of backbones
 ACTS = ["gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu", "silu", "relu2", "quick_gelu", "tanh"]
-# A rope type comes with parameters of its own.  Not among them: "dynamic" and "longrope", which depend on values.
+# A rope type comes with parameters of its own.  Not among them: "longrope".
 ROPES: List[Dict[str, Any]] = [
+    {"rope_type": "dynamic", "factor": 2.0},
     {"rope_type": "linear", "factor": 2.0},
     {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 1024},
     {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
      "original_max_position_embeddings": 1024}]
+LIMIT, SHORT = "max_position_embeddings", 48  # less than runs have: what is dynamic changes beyond
 LAYER_TYPES = ("full_attention", "sliding_attention")
 NO_VALUE, LEFT_OUT = "no value to try", "not tried"  # why a key is refused
 # Of images: with other patches than the configuration has, and as many, in squares or not.
@@ -87,8 +89,8 @@ def flatten(config: Any, prefix: str = "") -> Dict[str, Any]:
 
 
 class Study:
-    def __init__(self, kind: str, task: Task, layers: int = 4) -> None:
-        self.kind, self.task, self.layers = kind, task, layers
+    def __init__(self, kind: str, task: Task) -> None:
+        self.kind, self.task = kind, task
         self.cls = class_of(task, kind)
         self.config_class = config_of(kind)
         self.parts = parts(self.config_class)
@@ -96,7 +98,7 @@ class Study:
                       for key, value in older(inspect.getsource(part), source(modeling(part))).items()} or \
             older(source(self.config_class.__module__), source(self.cls.__module__))
         self.literals = literals_of(self.cls)
-        self.named: Dict[str, str] = {**task.named, **getattr(self.cls, "named", {})}
+        self.named: Dict[str, str] = {**task.named, **NAMED.get(kind, {}), **getattr(self.cls, "named", {})}
         """Sizes with a name."""
         self.flat_part = next((part for part in self.parts if self.is_flat(part)), "")
         """Of a file without it the keys stand in the file itself."""
@@ -115,6 +117,8 @@ class Study:
         """key: values, each with what else had to be changed"""
         self.words: Dict[str, Set[Any]] = {}
         """key: values that the class takes"""
+        self.tried: Dict[Tuple[str, int], bool] = {}
+        """Sizes: whether the class takes them by themselves"""
 
     def is_flat(self, part: str) -> bool:
         own = flatten(self.config_class())
@@ -131,6 +135,7 @@ class Study:
         """base: what runs have besides; None: what they have here."""
         flat: Dict[str, Any] = {}
         given = {**NEEDED.get(self.kind, {}), **self.start, **(self.base if base is None else base), **moved}
+        given = {k: v(given) if callable(v) else v for k, v in given.items()}
         objects = {k.rpartition(".")[0] for k in given} - {"", *self.parts}  # one that is given replaces the default's
         rest = {k: v for k, v in self.plain.items() if k.rpartition(".")[0] in objects}
         for k, v in {**rest, **given}.items():
@@ -165,8 +170,11 @@ class Study:
                 model = self.cls._from_config(config) if hasattr(self.cls, "_from_config") else self.cls(config)
             if self.task.name == "denoiser":  # scripts of diffusers cast all, once it is made
                 model.to(dtype)
-            self.made = static(model, self.lists, dtype)  # a cast gives buffers other types, and a run may add some
+            self.made = static(model, self.lists, dtype)  # a run may add some
+            buffers = [(module, dict(module._buffers)) for module in model.modules()]
             model.to(dtype)
+            for module, own in buffers:  # those that no checkpoint has are as they were made
+                module._buffers.update({name: b for name, b in own.items() if name in module._non_persistent_buffers_set})
             place_images(model)
         finally:
             torch.set_default_dtype(old)
@@ -195,7 +203,7 @@ class Study:
         config, model = self.model(moved, how)
         config.use_cache = how["$cache"]
         run.static = self.made
-        run.bodies = Fold(self.lists, bool(self.task.unit)).fold(self.traced(model, run.row, how))
+        run.bodies = Fold(self.lists, bool(self.task.unit), [run.row[k] for k in self.named if isinstance(run.row[k], list)]).fold(self.traced(model, run.row, how))
         places = len({body.place for body in run.all()})
         if self.runs and places > MOST_PLACES * len({body.place for body in self.runs[0].all()}):
             raise ValueError(f"{places} places: something repeats that is no list of modules")
@@ -263,7 +271,7 @@ class Study:
             if not isinstance(value, int) or isinstance(value, bool) or value < 2 or value not in lengths.values() or \
                     self.is_left(key) or "stage" in key:  # each of which has sizes of its own
                 continue
-            for less in (self.layers, value // 2):
+            for less in (LAYERS.get(self.kind, FEW_LAYERS), value // 2):
                 if not 1 <= less < value:
                     continue
                 try:
@@ -353,6 +361,9 @@ class Study:
             yield from (0.5, 2.0) if "float" in kinds else ()
         elif isinstance(value, list) and value and isinstance(value[0], str):
             known = sorted(set(map(str, value)))
+            if self.kind in LISTED:
+                yield value + value[1:]
+                yield value[1:3] + value[:1] + value[1:] + value[:2]
             if len(known) > 1:
                 yield value[::-1]
                 yield value[1:] + value[:1]
@@ -388,7 +399,7 @@ class Study:
         self.why = NO_VALUE
         kept = 0
         for other in list(self.moves(key, value))[:14]:
-            if time.time() > self.end:
+            if time.process_time() > self.end:
                 break
             run = self.attempt({**under, key: other}, self.how)
             if enum and run is not None and run.row.get(key) == value and signature(run) == seen:
@@ -433,20 +444,22 @@ class Study:
         """A size may be left open, too."""
         if value is None or "None" not in annotation(*self.owner(key)):
             return
-        run = self.attempt({**under, key: None}, self.how)
-        if run is None or run.row.get(key) is not None:
-            return
-        self.words.setdefault(key, set()).add("None")
-        if signature(run) != seen:
-            self.runs.append(run)
-            self.switches.setdefault(key, []).append((None, under))
+        layers = [{k: ["full_attention"] * len(v)} for k, v in self.first.row.items() if isinstance(v, list) and "sliding_attention" in v]
+        for more in [{}, *layers]:  # a window may have to be there for layers that have one
+            run = self.attempt({**under, **more, key: None}, self.how)
+            if run is not None and run.row.get(key) is None:
+                self.words.setdefault(key, set()).add("None")
+                if signature(run) != seen:
+                    self.runs.append(run)
+                    self.switches.setdefault(key, []).append((None, {**under, **more}))
+                return
 
     def move_pairs(self) -> None:
         """Sizes that the class takes only in proportion to another, such as that of a head."""
-        flat = {k: v for k, v in self.plain.items() if isinstance(v, int) and not isinstance(v, bool) and v > 1}
+        flat = {k: v for k, v in self.flat({}).items() if isinstance(v, int) and not isinstance(v, bool) and v > 1}
         for key in [k for k, why in self.refused.items() if k in flat and k not in self.base and why != LEFT_OUT]:
             for other in [k for k in flat if k != key and k not in self.base]:
-                if time.time() > self.end:
+                if time.process_time() > self.end:
                     return
                 run = self.attempt({key: 2 * flat[key], other: 2 * flat[other]}, self.how)
                 if run is not None:
@@ -467,7 +480,8 @@ class Study:
         """The types of rotary embeddings, each with its parameters."""
         for key in [k for k in self.plain if k.endswith("rope_type")]:
             prefix = key[:-len("rope_type")]
-            for rope in ROPES:
+            limit = f"{self.part_of(key)}.{LIMIT}" if self.part_of(key) else LIMIT
+            for rope in [*ROPES, *ROPES_OF.get(self.kind, [])]:
                 moved = {prefix + k: v for k, v in rope.items()}
                 run = self.attempt(moved, self.how)
                 if run is None or run.row.get(key) != rope["rope_type"]:
@@ -478,13 +492,16 @@ class Study:
                 self.extra |= {prefix + k for k in rope} - {key}
                 rest = {k: v for k, v in moved.items() if k != key}
                 self.switches.setdefault(key, []).append((rope["rope_type"], rest))
+                beyond = {**rest, limit: SHORT} if rope["rope_type"] == "dynamic" and limit in self.plain else {}
+                if beyond and self.keep({**moved, **beyond}, self.how):
+                    self.switches[key].append((rope["rope_type"], beyond))
 
     # ---- all -------------------------------------------------------------------------------------------
 
     def run(self, seconds: float = 300) -> None:
         gc.collect()
         gc.freeze()
-        self.end = time.time() + seconds
+        self.end = time.process_time() + seconds
         self.pairs: List[Tuple[str, str]] = []
         self.extra: Set[str] = set()  # keys that some value of another key brings along
         self.plain = self.flat({})
@@ -521,7 +538,8 @@ class Study:
         self.vectors = [({}, {})] + [v for v in (self.scramble(seed) for seed in (1, 2, 3)) if v[0]]
         for mode in self.modes():
             for moved, change in self.vectors:
-                self.keep(moved, {**how, **mode, **change})
+                for more in [{}, {"$images": 0}] if images else [{}]:  # without images code does something else
+                    self.keep(moved, {**how, **mode, **change, **more})
             one = {"S": 1} if self.task.has("S") else {}
             self.keep({}, {**how, **mode, **one})
             self.keep(self.vectors[-1][0], {**how, **mode, **one, "B": 1})
@@ -540,11 +558,23 @@ class Study:
         """Another size for a key."""
         if key in self.base:
             return rng.choice([2, 2, 3, 3, 4, 5, 7])
+        some = self.others(rng, key, value)
+        if self.kind in REQUIRED:
+            some = [s for s in some if self.is_taken(key, s)]
+        return rng.choice(some or [value])
+
+    def is_taken(self, key: str, value: int) -> bool:
+        """Whether the class takes it by itself."""
+        if (key, value) not in self.tried:
+            self.tried[key, value] = self.takes({key: value}) is not None
+        return self.tried[key, value]
+
+    def others(self, rng: random.Random, key: str, value: Any) -> List[int]:
         if rng.random() < 0.5 and any(isinstance(v, int) for v in self.sizes[key]):
-            return rng.choice([v for v in self.sizes[key] if isinstance(v, int)])
+            return [v for v in self.sizes[key] if isinstance(v, int)]
         some = [value * 2, value * 3, value + value // 2, value * 5, value // 2, value // 4, value + 2, value + 1, value + 17,
                 *self.sizes[key]]
-        return rng.choice([s for s in some if 0 < s <= MOST] or [value])
+        return [s for s in some if 0 < s <= MOST]
 
     def alone(self) -> List[str]:
         """Sizes that the class takes by themselves."""
@@ -655,7 +685,7 @@ class Study:
                     moved.update({**under, key: value})
             for key in rng.sample(sorted(self.free), min(len(self.free), rng.randint(0, 2))):
                 moved[key] = rng.choice([*self.moves(key, self.plain.get(key)), self.plain.get(key)])
-            for key in [*self.base, *self.start]:
+            for key in [k for k in (*self.base, *self.start) if not callable(self.start.get(k))]:
                 moved.setdefault(key, rng.choice([self.plain.get(key), self.start.get(key, self.plain.get(key))]))
             flat = self.takes(moved)
             if flat is not None and all(repr(flat.get(k)) == repr(v) for k, v in moved.items()):
@@ -701,15 +731,16 @@ def older(text: str, code: str) -> Dict[str, Any]:
     number = r"-?\d+\.?\d*(?:e-?\d+)?|True|False"
     out = {name: ast.literal_eval(value) for name, value in
            re.findall(rf"kwargs\.(?:get|pop)\(['\"](\w+)['\"], *({number})\)", text)}
+    out.update(dict.fromkeys(re.findall(r"kwargs\.get\(['\"](\w+)['\"], *getattr\(self, *['\"]\1['\"], *None\)\)", text)))
     thetas = re.findall(r"kwargs\.(?:get|pop)\(['\"](\w*theta)['\"], *[^)\d]", text)
     known = number + r"|'\w*'|\"\w*\""
     asked = {name: ast.literal_eval(value) if re.fullmatch(known, value) else None for name, value in
              re.findall(rf"getattr\((?:self\.)?config, ['\"](\w+)['\"], *({known}|\w)", code)}
     asked.update({name: ast.literal_eval(value) for value, name in
                   re.findall(rf"({known}) if not hasattr\(config, ['\"](\w+)['\"]\)", code)})
-    lists = {f"rope_parameters.{name}": ast.literal_eval(value) for name, value in
-             re.findall(r"rope_parameters\.get\(['\"](\w+)['\"], *(\[[\d, ]*\])\)", code)}
-    return {**{k: v for k, v in asked.items() if k[0] != "_" and k not in GENERIC}, **lists, **out, **{name: 10000.0 for name in thetas}}
+    ropes = {f"rope_parameters.{name}": ast.literal_eval(value) for name, value in
+             re.findall(rf"rope_parameters\.get\(['\"](\w+)['\"], *(\[[\d, ]*\]|{number})\)", code)}
+    return {**{k: v for k, v in asked.items() if k[0] != "_" and k not in GENERIC}, **ropes, **out, **{name: 10000.0 for name in thetas}}
 
 
 def literals_of(cls: Any) -> List[str]:

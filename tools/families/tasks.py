@@ -65,6 +65,7 @@ TASKS = [
     Task("masked", "MODEL_FOR_MASKED_LM_MAPPING", TOKENS, {"labels": (("B", "S"), "int64")}),
     Task("seq2seq", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING", TOKENS, {"labels": (("B", "S"), "int64")}, caches=True),
     Task("text", "MODEL_MAPPING", TOKENS, {}),
+    Task("classes", "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING", TOKENS, {"labels": (("B",), "int64")}),
     Task("encoder", "MODEL_FOR_TEXT_ENCODING_MAPPING", TOKENS, {}),
     Task("projection", "", TOKENS, {}),  # an encoder with one vector for all of its text
     Task("image", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING", PIXELS, {"labels": (("B",), "int64")}),
@@ -72,7 +73,8 @@ TASKS = [
     Task("pictures", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING", PICTURES, {"labels": (("B", "S"), "int64")}, caches=True),
     Task("grids", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING", GRIDS, {"labels": (("B", "S"), "int64")}, caches=True,
          named={"$patches": f"({GRID[1]}) * ({GRID[2]})",
-                "$tokens": "$images * ($patches // (vision_config.spatial_merge_size * vision_config.spatial_merge_size))"},
+                "$each": "$patches // (vision_config.spatial_merge_size * vision_config.spatial_merge_size)",
+                "$tokens": "$images * $each"},
          kept={"rope_deltas": (("B", "1 if $images > 0 else 0"), "int64")}, values={"image_grid_thw": GRID}, masked="B * $tokens",
          unit="vision_config.patch_size * vision_config.spatial_merge_size"),
     Task("contrastive", "MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING", PAIRS, {}, losses=("return_loss",)),
@@ -92,6 +94,20 @@ NEEDED: Dict[str, Dict[str, Any]] = {
     "nemotron": {"num_key_value_heads": 48},
 }
 
+
+
+def hybrid(given: Dict[str, Any]) -> List[str]:
+    """Of layers of both types."""
+    return ["full_attention" if i % 3 == 1 else "linear_attention" for i in range(given.get("num_hidden_layers", 32))]
+
+
+# Types whose layers are as many as a list of their types has items.
+LISTED = {"nemotron_h"}
+
+# Words of files whose letters stand for the items of a list of keys.
+LETTERS: Dict[str, Dict[str, Tuple[str, Dict[str, str]]]] = {
+    "nemotron_h": {"hybrid_override_pattern": ("layers_block_type", {"M": "linear_attention", "E": "moe", "*": "full_attention", "-": "mlp"})}}
+
 # What models of a type have, where their default is of no model: runs begin with these.
 START: Dict[str, Dict[str, Any]] = {
     "t5": {"feed_forward_proj": "gated-gelu"},
@@ -99,6 +115,7 @@ START: Dict[str, Dict[str, Any]] = {
     "deberta-v2": {"relative_attention": True, "position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": True,
                    "pos_att_type": ["p2c", "c2p"], "position_biased_input": False},
     "deberta": {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False},
+    "granitemoehybrid": {"layer_types": hybrid, "num_local_experts": 8, "num_experts_per_tok": 2},
     "qwen3_vl": {"vision_config.deepstack_visual_indexes": [0, 1, 2], "vision_config.out_hidden_size": 4096},
     "qwen3_vl_moe": {"vision_config.deepstack_visual_indexes": [0, 1, 2], "vision_config.out_hidden_size": 2048},
     "gemma3": {"vision_config.image_size": 896, "vision_config.patch_size": 14},
@@ -106,11 +123,12 @@ START: Dict[str, Dict[str, Any]] = {
 
 # Keys that are left as they are by default: how a network pools, as its weights say; the loss that balances experts stacks what
 # each layer of experts returned; of the tokens of an image Gemma 3 takes the root; a layer counted from the
-# end is -2 in all models of a class, or -1.
-LEFT = {"global_pool", "output_router_logits", "mm_tokens_per_image", "vision_feature_layer"}
+# end is -2 in all models of a class, or -1; patches that are moved about.
+LEFT = {"global_pool", "output_router_logits", "mm_tokens_per_image", "vision_feature_layer", "pos_embed_shift", "pos_embed_jitter"}
 
 # Types with so many keys that only their sizes and what layers are were tried; their switches are as by default, except these.
-FOCUSED = {"qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_vl", "qwen3_vl_moe", "glm4v", "glm4v_moe"}
+FOCUSED = {"qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_vl", "qwen3_vl_moe", "glm4v", "glm4v_moe", "qwen2_5_vl",
+           "deberta-v2", "nemotron_h", "granitemoehybrid"}
 SWITCHED = {"tie_word_embeddings", "rope_type"}
 
 # Sizes that a class takes without a word although it needs one to be a multiple of the other.
@@ -118,7 +136,19 @@ MULTIPLES = {"n_routed_experts": "n_group", "num_experts": "n_group"}
 
 # Where a type was learnt, as a test of its keys: of configurations beyond, which no model has, code does something else.
 DEEP = "vision_config.depth - 1 > vision_config.deepstack_visual_indexes[2] and text_config.num_hidden_layers > 3"
-REQUIRED = {"qwen3_vl": DEEP, "qwen3_vl_moe": DEEP}
+HYBRID = "head_dim % 2 == 0 and int(head_dim * rope_parameters.partial_rotary_factor) % 2 == 0 and linear_conv_kernel_dim > 1 and " \
+    "num_attention_heads > num_key_value_heads"
+REQUIRED = {"qwen2_5_vl": "vision_config.spatial_merge_size > 1", "qwen3_vl": DEEP, "qwen3_vl_moe": DEEP, "qwen3_next": HYBRID, "qwen3_5_text": HYBRID, "qwen3_5_moe_text": HYBRID}
+
+# Sizes with a name of some types: lists of how many patches are attended to together, of all images one after the other.
+SIDE = "vision_config.window_size // vision_config.spatial_merge_size // vision_config.patch_size * vision_config.spatial_merge_size"
+WINDOWS = {"$wholes": f"windows({GRID[1]}, {GRID[2]}, $patches) * (B * $images)",
+           "$windows": f"windows({GRID[1]}, {GRID[2]}, {SIDE}) * (B * $images)"}
+NAMED: Dict[str, Dict[str, str]] = {"qwen2_5_vl": WINDOWS}
+
+# How many layers runs have, where a key counts them.
+FEW_LAYERS = 4
+LAYERS = {"qwen3_vl": 6, "qwen3_vl_moe": 6}  # those that deepstack takes, too
 
 # Values of keys that their annotation does not tell.
 SECTIONS = [[24, 20, 20], [16, 24, 24], [20, 20, 24]]  # halves of a head's width: of time, height, width
@@ -127,6 +157,8 @@ TRIED: Dict[str, Dict[str, List[Any]]] = {
     "diffusers:SD3Transformer2DModel": {"qk_norm": ["rms_norm"]},
     "qwen2_vl": {"text_config.rope_parameters.rope_type": ["mrope"], "text_config.rope_parameters.mrope_section": SECTIONS,
                  "vision_config.model_type": ["qwen2_vl"]},
+    "qwen2_5_vl": {"text_config.rope_parameters.rope_type": ["mrope"], "text_config.rope_parameters.mrope_section": SECTIONS,
+                   "vision_config.model_type": ["qwen2_5_vl"]},
     "qwen3_vl": {"text_config.rope_parameters.mrope_section": SECTIONS},
     "qwen3_vl_moe": {"text_config.rope_parameters.mrope_section": SECTIONS},
     "t5": {"feed_forward_proj": ["gated-gelu", "relu"]},
@@ -134,6 +166,10 @@ TRIED: Dict[str, Dict[str, List[Any]]] = {
     "deberta-v2": {"pos_att_type": DISENTANGLED, "norm_rel_ebd": ["none", "layer_norm"]},
     "deberta": {"pos_att_type": DISENTANGLED},
 }
+
+# Types of rotary embeddings of some classes, each with its parameters.
+DYNAMIC = {"rope_type": "dynamic", "factor": 1.0, "alpha": 1000.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0}
+ROPES_OF: Dict[str, List[Dict[str, Any]]] = {"hunyuan_v1_dense": [DYNAMIC], "hunyuan_v1_moe": [DYNAMIC]}
 
 # Types whose images are squares of the configuration's size, into which the processor cuts larger ones; their code takes
 # others, some of them.

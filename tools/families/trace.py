@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import inspect
+import operator
 import sys
 import weakref
 from dataclasses import dataclass, field
@@ -207,6 +208,8 @@ class _Recorder(ProxyTorchDispatchMode):
         self.quiet = 0
         self.masked = 0
         """How often masks that are indices are true; 0: that is not known."""
+        self.length = 0
+        """Of the text; 0: there is none."""
         self.without: Dict[Tuple[int, int], Value] = {}
         """by the number of a value and the call that runs: the same without its gradient"""
 
@@ -293,9 +296,18 @@ class _Recorder(ProxyTorchDispatchMode):
                 value.grad = value.grad or flows and tensor.is_floating_point()
                 results.append(value)
                 new.append(not known)
+                self.count_positions(func, args, tensor)
             self.stack[-1].items.append(Op(CALLED.get(str(func), str(func)), given, results, tuple(new)))
             self.ops += 1
         return out
+
+    def count_positions(self, func: Any, args: Any, out: torch.Tensor) -> None:
+        """Of how many positions there are code asks whether they are more than a model was made for."""
+        known = getattr(args[0], "_number", None) if args else None
+        if func is torch.ops.aten.max.default and not out.is_floating_point() and self.length:
+            out._number = self.length - 1  # type: ignore[attr-defined]
+        elif known is not None and func in _COUNTED and not torch.is_tensor(args[1]):
+            out._number = _COUNTED[func](known, args[1])  # type: ignore[attr-defined]
 
     def _named(self, func: Any, args: Any, kwargs: Any) -> Dict[str, Any]:
         def plain(x: Any) -> Any:
@@ -324,6 +336,9 @@ class _Recorder(ProxyTorchDispatchMode):
         return {name: plain(given[name]) for name in names if name in given and
                 (torch.is_tensor(given[name]) or name not in defaults or name in whole and given[name] is not None or
                  _differs(given[name], defaults[name]))}
+
+
+_COUNTED = {torch.ops.aten.add.Tensor: operator.add, torch.ops.aten.gt.Scalar: operator.gt, torch.ops.aten.lt.Scalar: operator.lt}
 
 
 class _Below(TorchDispatchMode):
@@ -429,7 +444,7 @@ def _answers() -> Iterator[None]:
         setattr(torch.Tensor, name, asked)
         return name
 
-    names = [give("__bool__", lambda t: True), give("item", lambda t: 1.0 if t.is_floating_point() else t.dtype == torch.bool or 1),
+    names = [give("__bool__", lambda t: bool(getattr(t, "_number", True))), give("item", lambda t: 1.0 if t.is_floating_point() else t.dtype == torch.bool or 1),
              give("__float__", lambda t: 1.0)]
     try:
         yield
@@ -525,6 +540,7 @@ def trace(module: torch.nn.Module, kwargs: Dict[str, Any], masked: int = 0) -> C
     module.requires_grad_(False)
     recorder = _Recorder()
     recorder.masked = masked
+    recorder.length = kwargs["input_ids"].shape[1] if "input_ids" in kwargs else 0
     recorder.reads = _Reads(recorder)
     gc.disable()
     try:

@@ -417,6 +417,11 @@ static plim_status build_family(plim_graph *g, plim_bytes b, const head *hd,
             plim_arena_printf(g->arena, PLIM_STR_FMT "%sthe class reads no key " PLIM_STR_FMT,
                               PLIM_STR_ARG(g->about.note), g->about.note.n ? "; " : "",
                               (int)PLIM_MIN(unread.n, (size_t)300), unread.p);
+    const plim_str kernels = plim_family_kernels(m);
+    if (kernels.n)
+        g->about.note = plim_arena_printf(
+            g->arena, PLIM_STR_FMT "%scounted without the kernels of " PLIM_STR_FMT,
+            PLIM_STR_ARG(g->about.note), g->about.note.n ? "; " : "", PLIM_STR_ARG(kernels));
     g->sizes.batch = h.batch;
     g->sizes.seq = h.seq;
     g->sizes.seq_max = h.seq_max;
