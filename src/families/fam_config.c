@@ -187,20 +187,24 @@ static void refuse_key(fam_program *p, plim_str key, const fam_key *k)
                       (int)PLIM_MIN(key.n, (size_t)60), key.p, PLIM_STR_ARG(p->family));
 }
 
-static bool is_factor(plim_str key)
+/* Whether it is a parameter of rotary embeddings that changes no memory, or which code does not ask for. */
+static bool is_idle(fam_program *p, plim_str key)
 {
+    uint32_t at;
     size_t dot = key.n;
     while (dot && key.p[dot - 1] != '.')
         dot--;
+    const plim_str name = {key.p + dot, key.n - dot};
     return dot && plim_str_has((plim_str){key.p, dot}, "rope_") &&
-           plim_item_has(factors, (plim_str){key.p + dot, key.n - dot});
+           (plim_item_has(factors, name) ||
+            (p->ropes.n && !plim_map_get(&p->ropes, name, &at)));
 }
 
 /* A key that the family does not have: nothing, unless code of the class reads it. */
 static void meet_unknown(fam_program *p, plim_str key)
 {
     uint32_t at;
-    if (is_factor(key))
+    if (is_idle(p, key))
         return;
     const size_t part = part_of(key);
     const char *dot = memchr(key.p + part, '.', key.n - part);

@@ -189,7 +189,9 @@ struct plim_family_model {
     plim_map places;                 /* to an index into blocks, plus one */
     plim_map objects;                /* of the configuration: those that keys are in */
     plim_map ignored, read, aliases; /* read: by the class, but not known here */
-    plim_buf unread;                 /* keys of the file that the class does not read */
+    plim_map
+        ropes; /* what code asks of the parameters of rotary embeddings; empty: not said */
+    plim_buf unread; /* keys of the file that the class does not read */
     fam_block *blocks;
     plim_str *alias; /* of which key */
     uint32_t n_blocks, cap_blocks, n_aliases, cap_aliases;

@@ -648,6 +648,8 @@ plim_status plim_fam_read(fam_program *p, plim_arena *a, plim_str text, plim_err
             read_names(&r, &p->ignored);
         else if (take_word(&r, "read"))
             read_names(&r, &p->read);
+        else if (take_word(&r, "ropes"))
+            read_names(&r, &p->ropes);
         else if (take_word(&r, "alias"))
             read_alias(&r);
         else if (take_word(&r, "letters"))

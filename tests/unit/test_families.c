@@ -553,25 +553,28 @@ static void test_windows(void **state)
 }
 
 /* Layers of types that a file spells with letters, or by the names of older releases. */
-static const char spelled[] = "family spelled\n"
-                              "class SpelledForCausalLM\n"
-                              "task causal\n"
-                              "input input_ids [B, S] int64\n"
-                              "key layer_types: list = [2] 'moe'\n"
-                              "alias pattern layer_types\n"
-                              "letters layer_types M=linear_attention E=moe *=full_attention\n"
-                              "kernels fast_ssm\n"
-                              "at =\n"
-                              " type Spelled\n"
-                              "at /\n"
-                              " type Spelled\n"
-                              " 0 loop0 len(layer_types)(x=%input_ids)\n"
-                              "at /loop0\n"
-                              " if layer_types[i0] == 'linear_attention'\n"
-                              "  0 relu(%x)\n"
-                              " if layer_types[i0] == 'full_attention'\n"
-                              "  1 relu(%x)\n"
-                              "  2 relu(%1)\n";
+static const char spelled[] =
+    "family spelled\n"
+    "class SpelledForCausalLM\n"
+    "task causal\n"
+    "input input_ids [B, S] int64\n"
+    "key layer_types: list = [2] 'moe'\n"
+    "alias pattern layer_types\n"
+    "letters layer_types M=linear_attention E=moe *=full_attention\n"
+    "key rope_parameters.rope_type?: 'default' | 'yarn' = 'default'\n"
+    "ropes factor rope_type\n"
+    "kernels fast_ssm\n"
+    "at =\n"
+    " type Spelled\n"
+    "at /\n"
+    " type Spelled\n"
+    " 0 loop0 len(layer_types)(x=%input_ids)\n"
+    "at /loop0\n"
+    " if layer_types[i0] == 'linear_attention'\n"
+    "  0 relu(%x)\n"
+    " if layer_types[i0] == 'full_attention'\n"
+    "  1 relu(%x)\n"
+    "  2 relu(%1)\n";
 
 static void test_letters(void **state)
 {
@@ -588,6 +591,9 @@ static void test_letters(void **state)
         {"{\"layer_types\": [\"linear_attention\"]}", 1, true},
         {"{\"pattern\": \"M?\"}", 0, false},
         {"{\"pattern\": 3}", 0, false},
+        {"{\"rope_scaling\": {\"interleaved\": true}}", 0, true}, /* which no code asks for */
+        {"{\"rope_scaling\": {\"rope_type\": \"yarn\"}}", 0, true},
+        {"{\"rope_scaling\": {\"rope_type\": \"llama3\"}}", 0, false},
     };
     const plim_family_call call = {.batch = 1, .seq = 4};
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {

@@ -156,6 +156,8 @@ class Emit:
             return "\n".join(head) + "\n" + places(blocks)
         known = ignored | set(keys) | {k.split(".")[0] for k in study.plain} | set(study.config_class.attribute_map or {})
         sources = [(study.cls.__module__, study.config_class), *((modeling(c), c) for c in study.parts.values())]
+        ropes = set().union(*(asked_ropes(m, c) for m, c in sources))
+        head += [f"ropes {' '.join(sorted(ropes))}"] if any(".rope_parameters." in f".{k}" for k in study.plain) else []
         packages = {name for m, _ in sources for name in KERNELS.findall(source(m))}
         head += [f"kernels {' and '.join(sorted(packages))}"] if packages else []
         read = set().union(*(read_names(m, c) for m, c in sources))
@@ -251,6 +253,12 @@ def asked_names(modeling_module: str, config_class: Any) -> Set[str]:
     for module in modules_of(modeling_module, config_class):
         out |= set(re.findall(r"attr\((?:self|config|self\.config), ['\"](\w+)|kwargs\.\w+\(['\"](\w+)", source(module)))
     return {name for pair in out for name in pair if name}
+
+
+def asked_ropes(modeling_module: str, config_class: Any) -> Set[str]:
+    """What code takes of the parameters of rotary embeddings."""
+    return {name for module in modules_of(modeling_module, config_class)
+            for name in re.findall(r"rope_\w+(?:\.get\(|\[)['\"](\w+)", source(module))}
 
 
 def read_names(modeling_module: str, config_class: Any) -> Set[str]:

@@ -333,7 +333,7 @@ class Study:
         """Whether it stays as it is by default."""
         value = self.plain.get(key)
         if self.kind in FOCUSED and (isinstance(value, (bool, str)) or value is not None and value == 0.0) and \
-                key.rpartition(".")[2] not in SWITCHED:
+                key.rpartition(".")[2] not in SWITCHED and key not in TRIED.get(self.kind, {}):
             return True
         return key.split(".")[-1] in LEFT or key in getattr(self.cls, "left", ())
 

@@ -82,15 +82,26 @@ CLASSES = {  # model type, class, sizes
     "nanochat": ("nanochat", "NanoChatForCausalLM", WIDE),
     "nemotron": ("nemotron", "NemotronForCausalLM", HEADS),
     "nomic_bert": ("nomic_bert", "NomicBertForMaskedLM", BERT),
+    "openai-gpt": ("openai-gpt", "OpenAIGPTLMHeadModel", {"vocab_size": 2003, "n_embd": 512, "n_layer": 3, "n_head": 8, "n_positions": 512}),
     "olmo": ("olmo", "OlmoForCausalLM", WIDE),
     "olmo2": ("olmo2", "Olmo2ForCausalLM", WIDE),
     "olmo3": ("olmo3", "Olmo3ForCausalLM", {**WIDE, "num_hidden_layers": 4}),
     "olmoe": ("olmoe", "OlmoeForCausalLM", {**WIDE, "num_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 192}),
     "persimmon": ("persimmon", "PersimmonForCausalLM", BERT),
+    "qwen2_5_vl": ("qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration",
+                   {"image_token_id": 7, "text_config": {**WIDE, "num_attention_heads": 4, "num_key_value_heads": 2},
+                    "vision_config": {"depth": 3, "hidden_size": 128, "intermediate_size": 344, "num_heads": 4, "out_hidden_size": 512,
+                                      "fullatt_block_indexes": [1]}}),
     "qwen2_vl": ("qwen2_vl", "Qwen2VLForConditionalGeneration",
                  {"image_token_id": 7, "text_config": {**WIDE, "num_attention_heads": 4, "num_key_value_heads": 2},
                   "vision_config": {"depth": 3, "embed_dim": 128, "hidden_size": 512, "num_heads": 4}}),
+    "qwen3_vl": ("qwen3_vl", "Qwen3VLForConditionalGeneration",
+                 {"image_token_id": 7, "text_config": {**HEADS, "num_hidden_layers": 5, "num_attention_heads": 4, "num_key_value_heads": 2,
+                                                       "rope_parameters": {"rope_type": "default", "rope_theta": 5000000.0, "mrope_section": [12, 10, 10]}},
+                  "vision_config": {"depth": 5, "hidden_size": 128, "intermediate_size": 320, "num_heads": 4, "out_hidden_size": 512,
+                                    "num_position_embeddings": 256, "deepstack_visual_indexes": [0, 1, 2]}}),
     "rembert": ("rembert", "RemBertForMaskedLM", {**BERT, "input_embedding_size": 128, "output_embedding_size": 320}),
+    "roformer": ("roformer", "RoFormerForMaskedLM", BERT),
     "roberta-prelayernorm": ("roberta-prelayernorm", "RobertaPreLayerNormForMaskedLM", BERT),
     "seed_oss": ("seed_oss", "SeedOssForCausalLM", HEADS),
     "siglip": ("siglip", "SiglipModel",
@@ -98,15 +109,17 @@ CLASSES = {  # model type, class, sizes
                 "vision_config": {"hidden_size": 512, "intermediate_size": 704, "num_attention_heads": 8, "num_hidden_layers": 3,
                                   "image_size": 224, "patch_size": 16}}),
     "smollm3": ("smollm3", "SmolLM3ForCausalLM", {**WIDE, "num_hidden_layers": 4}),
+    "squeezebert": ("squeezebert", "SqueezeBertForMaskedLM", {**BERT, "embedding_size": 512}),
     "stablelm": ("stablelm", "StableLmForCausalLM", WIDE),
     "starcoder2": ("starcoder2", "Starcoder2ForCausalLM", WIDE),
     "vaultgemma": ("vaultgemma", "VaultGemmaForCausalLM", {**HEADS, "num_hidden_layers": 4, "sliding_window": 64, "query_pre_attn_scalar": 64}),
+    "xlm-roberta-xl": ("xlm-roberta-xl", "XLMRobertaXLForMaskedLM", BERT),
     "xlm-roberta": ("xlm-roberta", "XLMRobertaForMaskedLM", BERT),
 }
 MODELS = {f"{name}_{dtype}": (kind, cls, {**sizes, "dtype": full}) for name, (kind, cls, sizes) in CLASSES.items()
           for dtype, full in (("bf16", "bfloat16"), ("fp32", "float32"))}
-PLAIN = {"mpnet"}  # have no checkpoints
-SIZES = {"deit": (8, 0), "gemma3": (2, 256), "internvl": (16, 64), "llava": (2, 256), "qwen2_vl": (2, 256), "siglip": (8, 64)}  # batch and tokens, if an image takes many: all, since a mask without values is true everywhere
+PLAIN = {"mpnet", "openai-gpt", "squeezebert"}  # have no checkpoints
+SIZES = {"deit": (8, 0), "gemma3": (2, 256), "internvl": (16, 64), "llava": (2, 256), "qwen2_vl": (2, 256), "qwen2_5_vl": (2, 256), "qwen3_vl": (2, 256), "siglip": (8, 64)}  # batch and tokens, if an image takes many: all, since a mask without values is true everywhere
 SETTINGS = [("bf16", "default", 0), ("fp32", "default", 0), ("bf16", "default", 1), ("bf16", "eager", 0)]
 
 
