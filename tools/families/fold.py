@@ -61,7 +61,7 @@ class Fold:
     def __init__(self, lists: Set[str], parts: bool = False, listed: Sequence[List[int]] = ()) -> None:
         """parts: a list may have as many parts as there are images, each of which code takes in its turn.  listed: sizes of
         parts that are not all equal."""
-        self.lists, self.parts, self.listed_sizes = lists, parts, set(map(tuple, listed))
+        self.lists, self.parts, self.listed_sizes = lists, parts, {tuple(x) for x in listed}
         self.parted: Set[int] = set()
         """Ops with such lists, by their id()."""
         self.bodies: List[Body] = []
@@ -135,8 +135,8 @@ class Fold:
                 label = star(name_of[first]) if first in name_of else run.label(r)
             else:
                 label = name_of[first] if first in name_of else run.label(run.names.get(first, ("in", "leaf")))
-            nth = sum(label.partition("#")[0] == other.partition("#")[0] for other, _ in groups) if r[0] == "all" else 0
-            label += f"#{nth}" if nth else ""
+            same = sum(label.partition("#")[0] == other.partition("#")[0] for other, _ in groups) if r[0] == "all" else 0
+            label += f"#{same}" if same else ""
             groups.append((label, group))
             results.append((label, r))
         body.sign = (call.type, tuple(n for n, _ in ins), len(caps), tuple(run.signs), tuple(results))
@@ -521,7 +521,9 @@ class _Run:
         self.signs.append(None)
         results: List[Tuple[Any, ...]] = []
         per_turn: List[List[Value]] = []
+        counts: List[int] = []  # of bodies, before each turn
         for i, t in enumerate(turns):
+            counts.append(len(fold.bodies))
             body = Body(place, self.env + (i,), "loop")
             names = {v: ("up", r) for v, r in self.names.items()}
             for k, v in enumerate(crossing[i] if i else []):
@@ -561,6 +563,8 @@ class _Run:
         for (run, nexts, _, body), kept in zip(results, per_turn):
             body.sign = ("loop", tuple(run.signs), nexts, tuple(run.named(v.id) for v in kept))
             fold.bodies.append(body)
+        if sizes:  # of windows there are hundreds
+            self.forget_alike(counts, n)
         given: Dict[str, Any] = {}
         for run, *_ in results:
             given.update(run.given)
@@ -575,6 +579,16 @@ class _Run:
             for v, name in run.names.items():
                 if name == r and v in owner and owner[v] == n - 1:
                     self.names[v] = ("n", at, str(k))
+
+    def forget_alike(self, counts: List[int], n: int) -> None:
+        """Leaves out the bodies of turns between the second and the last that are like those of the second."""
+        bodies = self.fold.bodies
+        own = len(bodies) - n  # those of the turns themselves come last
+        of = [bodies[a:b] + [bodies[own + i]] for i, (a, b) in enumerate(zip(counts, [*counts[1:], own]))]
+        kept = [some for i, some in enumerate(of) if i < 2 or i == n - 1 or not _alike(of[1], some, i - 1)]
+        del bodies[counts[0]:]
+        for some in kept:
+            bodies += some
 
     def known_as(self, r: Any) -> Any:
         """A name of this body, where it is one of the body around it."""
@@ -602,6 +616,13 @@ class _Run:
                     break
             out.append(found)
         return out
+
+
+def _alike(a: List[Body], b: List[Body], turns: int) -> bool:
+    """Whether two turns, so far apart, do the same: with the same sizes, and each with its own part."""
+    return len(a) == len(b) and all(
+        x.place == y.place and x.sign == y.sign and len(x.holes) == len(y.holes) and
+        all(k == m and (v == w or k == "int" and w - v == turns) for (k, v), (m, w) in zip(x.holes, y.holes)) for x, y in zip(a, b))
 
 
 LONGEST = 80  # items of a turn

@@ -13,6 +13,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import pickle
 import random
 import sys
 import tempfile
@@ -675,6 +676,7 @@ def main(out: str, task_name: str, kinds: List[str]) -> None:
             library = getattr(study.cls, "version", f"transformers {transformers.__version__}")
             study.version = f"{library}, torch {torch.__version__.split('+')[0]}"
             text = Emit(family).text()
+            keep(family)
             for again in range(4):
                 proof, wrong = family.proved(program, text, again)
                 if not wrong or again == 3:
@@ -702,10 +704,14 @@ def main(out: str, task_name: str, kinds: List[str]) -> None:
               *(w[:300] for w, _ in wrong[:3]), sep="\n    ", flush=True)
         with open(f"{out}/{file_of(study)}.json", "w") as f:
             f.write(json.dumps({"made": study.version, "equal": len(proof), "not": len(wrong), "runs": proof[:2]}) + "\n")
-        if os.environ.get("FAMILIES_KEEP"):
-            import pickle
-            with open(f"{os.environ['FAMILIES_KEEP']}/{file_of(study)}.pkl", "wb") as kept:
-                pickle.dump(family, kept)
+        keep(family)
+
+
+def keep(family: Family) -> None:
+    """Whole, in FAMILIES_KEEP: to look at, or to go on with."""
+    if os.environ.get("FAMILIES_KEEP"):
+        with open(f"{os.environ['FAMILIES_KEEP']}/{file_of(family.study)}.pkl", "wb") as f:
+            pickle.dump(family, f)
 
 
 if __name__ == "__main__":

@@ -481,7 +481,7 @@ class Study:
         for key in [k for k in self.plain if k.endswith("rope_type")]:
             prefix = key[:-len("rope_type")]
             limit = f"{self.part_of(key)}.{LIMIT}" if self.part_of(key) else LIMIT
-            for rope in [*ROPES, *ROPES_OF.get(self.kind, [])]:
+            for rope in [*(r for r in ROPES if r["rope_type"] != "dynamic" or self.kind not in FOCUSED), *ROPES_OF.get(self.kind, [])]:
                 moved = {prefix + k: v for k, v in rope.items()}
                 run = self.attempt(moved, self.how)
                 if run is None or run.row.get(key) != rope["rope_type"]:
