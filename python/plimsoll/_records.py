@@ -110,6 +110,8 @@ class ModelInfo(Record):
     left_out: str
     """what of the model is not counted, in words, so that no verdict on it is 'yes'; '': it is whole; not always
     there"""
+    releases: str
+    """of the libraries whose classes were assumed: 'transformers 5.24, peft 0.21'; '': none were; not always there"""
 
 
 class StepTime(Record):

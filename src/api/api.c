@@ -83,6 +83,7 @@ plim_status plim__model_info(plim_arena *a, const plim_graph *g, const plim_mode
                            .origin = plim__cstr(a, g->about.origin),
                            .note = plim__cstr(a, plim_graph_note(g)),
                            .left_out = plim__cstr(a, g->about.left_out),
+                           .releases = plim__cstr(a, g->about.releases),
                            .parameters = c.parameters,
                            .trainable_parameters = c.trainable,
                            .buffers = c.buffers,
@@ -101,7 +102,8 @@ plim_status plim__model_info(plim_arena *a, const plim_graph *g, const plim_mode
         if (g->values[i].kind == PLIM_VALUE_PARAMETER)
             m->dtype = g->values[i].meta.dtype;
     *out = m;
-    return m->name && m->format && m->producer && m->note && m->origin && m->left_out
+    return m->name && m->format && m->producer && m->note && m->origin && m->left_out &&
+                   m->releases
                ? PLIM_OK
                : plim_oom(err);
 }

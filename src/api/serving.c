@@ -37,6 +37,7 @@ static plim_status describe_weights(const plim_serve_question *q, plim_arena *a,
         return plim_oom(err);
     *m = (plim_model_info){.size = sizeof *m,
                            .left_out = "",
+                           .releases = "",
                            .name = plim__cstr(a, q->job->model->name),
                            .format = plim__cstr(a, q->held->format),
                            .producer = plim__cstr(a, q->held->producer)};

@@ -71,7 +71,8 @@ typedef struct plim_binding {
     bool padded;               /* an attention_mask is passed, in which some are 0 */
     bool packed;               /* position_ids are passed, which start again within a row */
     plim_rank_part part;       /* what this rank has */
-    plim_str packing;          /* a quantization_config for a model that has none; "": none */
+    int transformers; /* the release whose classes are built: 446 for 4.46; 0: the default */
+    plim_str packing; /* a quantization_config for a model that has none; "": none */
     uint32_t
         values; /* of the graph, about: a hint, as plim_graph_expect takes it; 0: not known */
 } plim_binding;

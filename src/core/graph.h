@@ -124,7 +124,10 @@ typedef struct plim_graph_about {
     plim_str
         origin; /* of a model of the hub: its commit, and which cache it is from; else empty */
     plim_str model_type; /* of a config.json: "llama"; else empty */
-    plim_str attention;  /* where there is a choice, the one that was made: "sdpa", "eager" */
+    plim_str
+        releases; /* of the libraries whose classes it is built after: "transformers 5.24"; or empty */
+    int transformers;   /* the same as a number: 524; 0: none */
+    plim_str attention; /* where there is a choice, the one that was made: "sdpa", "eager" */
     plim_str note; /* what a reader should know about figures from this graph; may be empty */
     plim_str left_out; /* what of the model the graph does not have; empty: it is whole */
     uint32_t top1;     /* published top-1 accuracy, thousandths of a percent; 0: not known */

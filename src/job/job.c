@@ -3,6 +3,7 @@
 
 #include "base/fmt.h"
 #include "base/items.h"
+#include "import/hf/hf_releases.h"
 #include "job/job_priv.h"
 #include "job/together.h"
 
@@ -119,6 +120,7 @@ static plim_status read_sizes(plim_job *job, const plim_settings *s, plim_err *e
     job->bind.seq = s->seq;
     job->bind.infer = job->step.infer;
     read_call(job, s);
+    PLIM_TRY(plim_hf_release_parse(s->transformers, &job->bind.transformers, err));
     PLIM_TRY(plim_binding_inputs(job->arena, s->input, &job->bind, err));
     PLIM_TRY(plim_binding_images(s->images, &job->bind, err));
     PLIM_TRY(plim_binding_dims(job->arena, s->dim, &job->bind, err));

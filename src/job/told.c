@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/fmt.h"
+#include "import/hf/hf_releases.h"
 
 /* ---- settings ------------------------------------------------------------------ */
 
@@ -84,6 +85,9 @@ plim_status plim_job_resolve(plim_job *job, const plim_graph *g, const plim_step
         {PLIM_SET_strategy, step->share.strategy.strategy
                                 ? plim_arena_str(job->arena, step->share.strategy.text).p
                                 : NULL},
+        {PLIM_SET_transformers, g->about.transformers
+                                    ? plim_hf_release_name(job->arena, g->about.transformers).p
+                                    : NULL},
         {PLIM_SET_torch, plim_torch_name(job->arena, step->world.lib.torch)},
     };
     plim_status st = put_int(job, PLIM_SET_batch, g->sizes.batch, err);

@@ -9,6 +9,8 @@ void plim_report_model_line(plim_page *p, const plim_model_info *m)
              plim_fmt_metric(plim_sat_add(m->parameters, m->packed_weights)).s,
              plim_fmt_metric(m->packed_weights).s);
     plim_say(p, "%s", m->format ? m->format : "");
+    if (m->releases && *m->releases)
+        plim_say(p, "%s", m->releases);
     if (m->origin && *m->origin)
         plim_say(p, "%s", m->origin);
     if (!plim_report_whole(m))

@@ -90,7 +90,8 @@ static plim_str word_in(plim_json *j, plim_str outer, const char *name, plim_str
     return found;
 }
 
-/* "5.17.0" as 517; the newest of an earlier or a later one, and of what is not a version. */
+/* The release that the model is built after, unless the user asks for one: "5.17.0" as 517; the newest of an earlier
+ * or a later one, and of what is not a version.  Files of earlier ones are all over the hub, and read with newer ones. */
 static int version_of(plim_str word)
 {
     int64_t part[2] = {0, 0};
@@ -99,8 +100,8 @@ static int version_of(plim_str word)
         for (; i < word.n && word.p[i] >= '0' && word.p[i] <= '9' && part[k] < 100; i++)
             part[k] = 10 * part[k] + (word.p[i] - '0');
     const int64_t version = part[1] < 100 ? 100 * part[0] + part[1] : 0;
-    return version >= PLIM_HF_OLDEST && version < PLIM_HF_NEWEST ? (int)version
-                                                                 : PLIM_HF_NEWEST;
+    return version >= PLIM_HF_OLDEST_FILE && version < PLIM_HF_NEWEST ? (int)version
+                                                                      : PLIM_HF_NEWEST;
 }
 
 static plim_status read_head(plim_bytes b, head *out, plim_err *err)
@@ -311,6 +312,51 @@ static plim_status note_kernel(plim_graph *g, const head *hd, plim_attention ask
     return g->about.note.p ? PLIM_OK : plim_oom(err);
 }
 
+/* ---- the release -------------------------------------------------------------------------- */
+
+/* Fails if the rules of the release that is asked for are not known for this model type. */
+static plim_status check_release(const plim_binding *b, const char *model_type, bool data,
+                                 plim_err *err)
+{
+    const int asked = b->transformers;
+    const bool old = asked && asked < (data ? PLIM_HF_NEWEST : PLIM_HF_OLDEST_FILE);
+    if (!old || (!data && plim_hf_release_known(plim_str_of(model_type))))
+        return PLIM_OK;
+    return plim_fail(
+        err, PLIM_EUNSUPPORTED, 0,
+        "model_type '%s' is not known as transformers %d.%d has it, only from %d.%d on",
+        model_type, asked / 100, asked % 100,
+        (data ? PLIM_HF_NEWEST : PLIM_HF_OLDEST_FILE) / 100,
+        (data ? PLIM_HF_NEWEST : PLIM_HF_OLDEST_FILE) % 100);
+}
+
+/* Says which release the model is built after, and whether that is the one that was asked for. */
+static plim_status note_release(plim_graph *g, const plim_binding *b, int built, plim_err *err)
+{
+    const int asked = b->transformers;
+    const plim_str name = plim_hf_release_name(g->arena, asked);
+    const char *space = g->about.note.n ? "; " : "";
+    plim_str note = g->about.note;
+    g->about.transformers = asked ? PLIM_MIN(asked, PLIM_HF_NEWEST) : built;
+    g->about.releases =
+        plim_arena_printf(g->arena, "transformers %d.%d", g->about.transformers / 100,
+                          g->about.transformers % 100);
+    if (asked > PLIM_HF_NEWEST)
+        note = plim_arena_printf(g->arena,
+                                 PLIM_STR_FMT "%stransformers " PLIM_STR_FMT
+                                              " is not known: the model is built as in %d.%d",
+                                 PLIM_STR_ARG(note), space, PLIM_STR_ARG(name),
+                                 PLIM_HF_NEWEST / 100, PLIM_HF_NEWEST % 100);
+    else if (asked && !plim_hf_release_compared(asked, g->about.model_type))
+        note = plim_arena_printf(g->arena,
+                                 PLIM_STR_FMT "%stransformers " PLIM_STR_FMT
+                                              " was not compared with runs: what is known of "
+                                              "releases before and after it is counted",
+                                 PLIM_STR_ARG(note), space, PLIM_STR_ARG(name));
+    g->about.note = note;
+    return name.p && g->about.releases.p && (note.p || !note.n) ? PLIM_OK : plim_oom(err);
+}
+
 /* ---- a model type that is data ----------------------------------------------------------- */
 
 /* What models of families are not built with; NULL: nothing of it is asked. */
@@ -428,6 +474,9 @@ static plim_status build_family(plim_graph *g, plim_bytes b, const head *hd,
     g->about.format = PLIM_STR("Hugging Face config");
     g->about.producer = plim_family_library(m);
     g->about.model_type = plim_str_of(f->model_type);
+    if (!h.n.st && plim_str_starts(g->about.producer, "transformers "))
+        return note_release(g, bind, PLIM_HF_NEWEST, err);
+    g->about.releases = g->about.producer;
     return h.n.st;
 }
 
@@ -445,10 +494,11 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     if (family && wants_text(hd, &sizes))
         return build_text(g, b, hd, bind, err);
     if (family) {
+        PLIM_TRY(check_release(&sizes, family->model_type, true, err));
         PLIM_TRY(build_family(g, b, hd, family, &sizes, !bind || bind->infer, err));
         return note_kernel(g, hd, asked, err);
     }
-    plim_hf h = {.version = hd->version,
+    plim_hf h = {.version = sizes.transformers ? sizes.transformers : hd->version,
                  .contexts = 1,
                  .positions = PLIM_NONE,
                  .padding = PLIM_NONE,
@@ -462,6 +512,7 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
         return build_text(g, b, hd, bind, err);
     if (!h.family)
         return unknown_type(hd, err);
+    PLIM_TRY(check_release(&sizes, h.family->model_type, false, err));
     h.caching = wants_cache(group, hd, sizes.caching);
     h.eager = sizes.attention == PLIM_ATTENTION_EAGER;
     plim_status st = plim_graph_init(g, g->arena, err);
@@ -509,7 +560,7 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     g->about.format = PLIM_STR("Hugging Face config");
     g->about.producer = plim_str_of(group->src);
     g->about.model_type = plim_str_of(h.family->model_type);
-    return h.n.st;
+    return h.n.st ? h.n.st : note_release(g, &sizes, hd->version, err);
 }
 
 /* Packed weights have no gradients. */

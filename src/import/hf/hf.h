@@ -4,6 +4,7 @@
  * with their default attention: names of parameters are those of the class, and ops are those
  * of an export.
  *
+ *     hf_releases.c  releases of transformers, whose rules are in releases.def
  *     hf_config.c    keys of the file into a configuration; sizes of inputs
  *     hf_names.c     names of stored weights, as from_pretrained understands them
  *     hf_quant.c     packed weights
@@ -31,6 +32,7 @@
 
 #include "base/items.h"
 #include "base/json.h"
+#include "import/hf/hf_releases.h"
 #include "import/import.h"
 #include "nn/nn.h"
 
@@ -141,22 +143,6 @@ typedef struct plim_hf_default {
     }
 #define HF_DEFAULTS(sym, ...)                                                                 \
     static const plim_hf_default sym[] = {__VA_ARGS__, {.name = NULL}}
-
-/* ---- versions of transformers ------------------------------------------------------ */
-
-/* The model is that of the newest version known, unless the file was written by one of these or a later one:
- * then of that version.  Files of earlier ones are all over the hub, and read with newer ones.
- * src: modeling_*.py and integrations/moe.py of 5.17 to 5.23 */
-enum {
-    PLIM_HF_OLDEST = 517,
-    PLIM_HF_SINCE_MASKED_RANKS =
-        518, /* rows of experts are masked on ranks that share them only */
-    PLIM_HF_SINCE_ROPE_BY_MUL = 519, /* positions times frequencies: no matrix product */
-    PLIM_HF_SINCE_CONTIGUOUS_BIAS =
-        520, /* T5 copies its bias for sdpa, which refuses it otherwise */
-    PLIM_HF_SINCE_SOFTCAP_EAGER = 521, /* sdpa refuses models with a soft cap */
-    PLIM_HF_NEWEST = 523,
-};
 
 /* ---- model types ----------------------------------------------------------------- */
 

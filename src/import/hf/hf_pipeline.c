@@ -273,6 +273,7 @@ static plim_status build_parts(pipeline *p, plim_graph *g, const plim_binding *b
     g->sizes.batch = twice ? of->sizes.batch / 2 : of->sizes.batch;
     g->denoises = true;
     g->about.producer = of->about.producer;
+    g->about.releases = of->about.releases;
     g->about.attention = of->about.attention;
     g->about.model_type = PLIM_STR("diffusers:pipeline");
     g->about.note = note_of(p, bind->infer, twice);
