@@ -54,6 +54,10 @@ typedef struct row {
     const char *model; /* class of the decoder; NULL: "Model" */
     bool fused;        /* Phi-3: one product for q, k and v, one for gate and up */
     bool oss;          /* gpt-oss: sinks, cos and sin of half a head, norms in fp32 */
+    int computed, shared; /* releases since which rotary positions are computed and not looked up in each layer, and since
+                             which once for all layers; 0: as in most types */
+    bool masked; /* 4.38: sdpa, too, has a mask from a table */
+    int tables; /* release before which a layer has tables that it does not use */
     const moe *moe;    /* experts in its layers; NULL: none */
 } row;
 
@@ -66,6 +70,7 @@ typedef struct llama {
     const bool *windowed, *dense;                 /* by layer; NULL: none */
     plim_hf_rope rope, window_rope;
     uint32_t mask, window_mask;
+    uint32_t table; /* before 4.40: the mask from which each layer takes its own; else PLIM_NONE */
 } llama;
 
 static const char *class_of(const llama *l, const char *suffix)
@@ -126,9 +131,58 @@ static void project_fused(const llama *l, uint32_t x, plim_hf_attention *a)
     a->v = plim_nn_transpose(n, plim_nn_view(n, a->v, heads), 1, 2);
 }
 
+/* Before 4.48 each layer has a module of rotary positions, with tables where those are looked up. */
+static bool has_layer_rope(const llama *l)
+{
+    return l->h->version < PLIM_HF_SINCE_ATTENTION_FUNCTIONS;
+}
+
+static bool shares_rope(const llama *l)
+{
+    return !has_layer_rope(l) || (l->r->shared && l->h->version >= l->r->shared);
+}
+
+static bool looks_up_rope(const llama *l) { return l->h->version < l->r->computed; }
+
+/* cos_cached[:seq].to(dtype)[position_ids] */
+static uint32_t look_up_rope(const llama *l, uint32_t table, uint32_t x)
+{
+    plim_nn *n = l->n;
+    table = plim_nn_to_like(n, plim_nn_slice(n, table, 0, 0, l->h->seq, 1), x);
+    return NN_OP(n, "aten.index.Tensor", ARG_T("self", table),
+                 ARG_TS("indices", &l->h->positions, 1));
+}
+
+/* Of values x. */
+static plim_hf_rope layer_rope(const llama *l, uint32_t x)
+{
+    const int64_t dim = (int64_t)((double)l->c->head_dim * l->c->partial);
+    const bool looked_up = looks_up_rope(l);
+    uint32_t table[2] = {PLIM_NONE, PLIM_NONE};
+    plim_nn *n = l->n;
+    plim_hf_rope r = l->rope;
+    plim_nn_enter(n, "rotary_emb", class_of(l, "RotaryEmbedding"));
+    if (looked_up || shares_rope(l))
+        plim_nn_fp32_buffer(n, "inv_freq", INTS(dim / 2), false);
+    else
+        r = plim_hf_rotary_in_layer(l->h, x, l->h->positions, dim);
+    for (int i = 0; i < 2 && (looked_up || (l->r->tables && l->h->version < l->r->tables)); i++)
+        table[i] = plim_nn_temporary_buffer(n, i ? "sin_cached" : "cos_cached", n->dtype,
+                                            INTS(l->c->positions, dim));
+    plim_nn_leave(n);
+    if (!looked_up) {
+        plim_nn_hold_all(n, (const uint32_t[]){r.cos, r.sin}, 2); /* of the layer's attention */
+        return r;
+    }
+    return (plim_hf_rope){look_up_rope(l, table[0], x), look_up_rope(l, table[1], x)};
+}
+
 static void apply_rope(const llama *l, bool windowed, plim_hf_attention *a)
 {
-    plim_hf_rope rope = plim_hf_rope_heads(l->n, windowed ? l->window_rope : l->rope);
+    plim_hf_rope rope = windowed ? l->window_rope : l->rope;
+    if (has_layer_rope(l))
+        rope = layer_rope(l, a->v);
+    rope = plim_hf_rope_heads(l->n, rope);
     uint32_t rest[2];
     if (!l->r->fused) {
         uint32_t (*turn)(plim_nn *, uint32_t, plim_hf_rope) =
@@ -143,6 +197,17 @@ static void apply_rope(const llama *l, bool windowed, plim_hf_attention *a)
     a->k = plim_hf_rotated_part(l->n, a->k, rope, &rest[1]);
     a->q = plim_nn_cat(l->n, (uint32_t[]){plim_hf_rotate(l->n, a->q, rope), rest[0]}, 2, -1);
     a->k = plim_nn_cat(l->n, (uint32_t[]){plim_hf_rotate(l->n, a->k, rope), rest[1]}, 2, -1);
+}
+
+/* causal_mask[:, :, cache_position, :seq], in each layer */
+static uint32_t mask_of_layer(const llama *l)
+{
+    plim_nn *n = l->n;
+    uint32_t x = plim_nn_slice(n, l->table, 3, 0, l->h->seq, 1);
+    uint32_t at[] = {PLIM_NONE, PLIM_NONE, plim_nn_select(n, l->h->positions, 0, 0)};
+    x = NN_OP(n, "aten.index.Tensor", ARG_T("self", x), ARG_TS("indices", at, 3));
+    plim_nn_holds(n, x);
+    return x;
 }
 
 static uint32_t add_attention(const llama *l, uint32_t x, bool windowed)
@@ -161,6 +226,10 @@ static uint32_t add_attention(const llama *l, uint32_t x, bool windowed)
     (l->r->fused ? project_fused : project_all)(l, x, &a);
     apply_rope(l, windowed, &a);
     plim_hf_update_cache(l->h, &a.k, &a.v, windowed ? l->c->window : 0);
+    if (l->h->version < PLIM_HF_SINCE_ATTENTION_FUNCTIONS)
+        plim_hf_repeat_keys(n, &a);
+    if (l->table != PLIM_NONE)
+        a.mask = mask_of_layer(l);
     const uint32_t held[] = {a.q, a.k, a.v}; /* variables, until it returns */
     plim_nn_hold_all(n, held, PLIM_COUNT(held));
     x = plim_hf_attend(l->h, a);
@@ -351,8 +420,26 @@ static void keep_tokens(const llama *l)
                                    .window = l->windowed && l->windowed[i] ? c->window : 0});
 }
 
+/* Llama and Gemma of 4.38: a table of the largest size, as numbers for each sequence. */
+static uint32_t table_mask(const llama *l)
+{
+    plim_nn *n = l->n;
+    const int64_t side = l->c->positions;
+    uint32_t table = plim_nn_temporary_buffer(n, "causal_mask", PLIM_BOOL, INTS(side, side));
+    uint32_t x = plim_nn_unsqueeze(n, plim_nn_unsqueeze(n, table, 0), 0);
+    x = NN_OP(n, "aten.repeat.default", ARG_T("self", x),
+              ARG_IS("repeats", INTS(l->h->batch, 1, 1, 1)));
+    x = plim_nn_scalar(n, "aten.mul.Tensor", plim_nn_to(n, x, n->dtype), -1e30);
+    plim_nn_holds(n, x);
+    return x;
+}
+
 static void make_masks(llama *l, uint32_t positions)
 {
+    if (l->r->masked && l->h->version < PLIM_HF_SINCE_MASKS_OF_THEIR_SIZE) {
+        l->table = table_mask(l);
+        return;
+    }
     const plim_hf_mask full = {.positions = l->r->oss ? PLIM_NONE : positions};
     plim_hf_mask window = full;
     windows w = l->r->windows;
@@ -369,6 +456,8 @@ static void make_ropes(llama *l, uint32_t positions, uint32_t embedded)
 {
     const char *class = class_of(l, "RotaryEmbedding");
     int64_t dim = (int64_t)((double)l->c->head_dim * l->c->partial);
+    if (!shares_rope(l))
+        return;
     if (l->r->oss) {
         l->window_rope = l->rope =
             plim_hf_rotary_halves(l->h, class, embedded, positions, dim);
@@ -445,7 +534,7 @@ static void llama_build(plim_hf *h, const void *p)
     config c = *(const config *)p;
     llama l = {.h = h, .n = &h->n, .c = &c, .r = h->family->row};
     uint32_t embedding = PLIM_NONE;
-    l.mask = l.window_mask = PLIM_NONE;
+    l.mask = l.window_mask = l.table = PLIM_NONE;
     h->eager |= l.r->oss || (l.r->eager && h->bind->attention != PLIM_ATTENTION_SDPA &&
                              h->version >= PLIM_HF_SINCE_SOFTCAP_EAGER);
     c.kv_heads = c.kv_heads ? c.kv_heads : c.heads;
@@ -550,18 +639,18 @@ static const moe oss_moe = {"MLP", "router", "router experts", route_oss, false,
 
 #define ROW(...) .row = &(const row){__VA_ARGS__}
 static const plim_hf_family llama_families[] = {
-    {"llama",   "LlamaForCausalLM", NULL, ROW(.prefix = "Llama")},
-    {"mistral", "MistralForCausalLM", mistral_defaults, ROW(.prefix = "Mistral", .windows = WINDOW_ALL)},
-    {"qwen2",   "Qwen2ForCausalLM", qwen2_defaults, ROW(.prefix = "Qwen2", .windows = WINDOW_HIGHEST, .qkv_bias = true)},
+    {"llama",   "LlamaForCausalLM", NULL, ROW(.prefix = "Llama", .masked = true, .shared = 443, .tables = 441)},
+    {"mistral", "MistralForCausalLM", mistral_defaults, ROW(.prefix = "Mistral", .windows = WINDOW_ALL, .computed = 442)},
+    {"qwen2",   "Qwen2ForCausalLM", qwen2_defaults, ROW(.prefix = "Qwen2", .windows = WINDOW_HIGHEST, .qkv_bias = true, .computed = 445, .shared = 445)},
     {"qwen3",   "Qwen3ForCausalLM", qwen3_defaults, ROW(.prefix = "Qwen3", .windows = WINDOW_HIGHEST, .qk_norm = true)},
-    {"gemma",   "GemmaForCausalLM", gemma_defaults, ROW(.prefix = "Gemma", .gemma = true)},
+    {"gemma",   "GemmaForCausalLM", gemma_defaults, ROW(.prefix = "Gemma", .gemma = true, .masked = true)},
     {"gemma2",  "Gemma2ForCausalLM", gemma2_defaults,
      ROW(.prefix = "Gemma2", .windows = WINDOW_PATTERN, .gemma = true, .post_norms = true, .query_scalar = true, .eager = true)},
     {"gemma3_text", "Gemma3ForCausalLM", gemma3_defaults,
      ROW(.prefix = "Gemma3", .windows = WINDOW_PATTERN, .gemma = true, .post_norms = true,
          .query_scalar = true, .late_qk_norm = true, .two_tables = true, .model = "TextModel")},
     {"phi3", "Phi3ForCausalLM", phi3_defaults, ROW(.prefix = "Phi3", .windows = WINDOW_ALL, .fused = true)},
-    {"mixtral", "MixtralForCausalLM", mixtral_defaults, ROW(.prefix = "Mixtral", .windows = WINDOW_ALL, .moe = &mixtral_moe)},
+    {"mixtral", "MixtralForCausalLM", mixtral_defaults, ROW(.prefix = "Mixtral", .windows = WINDOW_ALL, .moe = &mixtral_moe, .computed = 448)},
     {"qwen2_moe", "Qwen2MoeForCausalLM", qwen2_moe_defaults,
      ROW(.prefix = "Qwen2Moe", .windows = WINDOW_LOWEST, .qkv_bias = true, .moe = &qwen2_moe)},
     {"qwen3_moe", "Qwen3MoeForCausalLM", qwen3_moe_defaults,

@@ -70,7 +70,8 @@ uint32_t plim_hf_positions(plim_hf *h)
                    plim_nn_input(&h->n, "position_ids", PLIM_I64, INTS(h->batch, h->seq));
     }
     uint32_t p = plim_nn_arange(&h->n, h->seq);
-    p = plim_nn_scalar(&h->n, "aten.add.Tensor", p, 0); /* the cache is empty */
+    if (h->version >= PLIM_HF_SINCE_MASK_FUNCTIONS)
+        p = plim_nn_scalar(&h->n, "aten.add.Tensor", p, 0); /* the cache is empty */
     return h->positions = plim_nn_unsqueeze(&h->n, p, 0);
 }
 
@@ -230,6 +231,38 @@ static bool needs_mask(plim_hf *h, plim_hf_mask m, uint32_t padding, uint32_t pa
     return padding != PLIM_NONE;
 }
 
+/* _prepare_4d_causal_attention_mask_with_cache_position, of which there was one in each class: large negative numbers
+ * for what comes later, in the type of the parameters, with a column more than there are tokens. */
+static uint32_t number_mask(plim_hf *h)
+{
+    plim_nn *n = &h->n;
+    const int64_t keys = h->seq + 1;
+    uint32_t mask =
+        NN_OP(n, "aten.new_full.default", ARG_T("self", n->st ? PLIM_NONE : n->leaves[0].value),
+              ARG_IS("size", INTS(h->seq, keys)), ARG_F("fill_value", -1e30));
+    if (h->seq != 1)
+        mask = NN_OP(n, "aten.triu.default", ARG_T("self", mask), ARG_I("diagonal", 1));
+    uint32_t queries = plim_nn_reshape(n, plim_nn_select(n, h->positions, 0, 0), INTS(-1, 1));
+    uint32_t later = plim_nn_binary(n, "aten.gt.Tensor", plim_nn_arange(n, keys), queries);
+    mask = plim_nn_binary(n, "aten.mul_.Tensor", mask, later);
+    mask = plim_nn_expand(n, plim_nn_unsqueeze(n, plim_nn_unsqueeze(n, mask, 0), 0),
+                          INTS(h->batch, 1, -1, -1));
+    plim_nn_holds(n, mask); /* a variable of the model's forward */
+    return plim_nn_slice(n, mask, 3, 0, h->seq, 1);
+}
+
+/* Before masking_utils.py; sdpa does without a mask. */
+static uint32_t earlier_mask(plim_hf *h, plim_hf_mask m)
+{
+    if (h->bind->padded || h->bind->packed || h->contexts > 1 ||
+        (m.sliding && m.window && h->seq >= m.window))
+        plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
+                     "masks of padded or packed sequences, and of windows, are not known as "
+                     "transformers %d.%d makes them",
+                     h->version / 100, h->version % 100);
+    return h->mask = h->eager ? number_mask(h) : PLIM_NONE;
+}
+
 /* src: accelerate 1.11 big_modeling.py _attach_context_parallel_hooks */
 static void refuse_windows(plim_hf *h, plim_hf_mask m)
 {
@@ -253,6 +286,8 @@ static uint32_t eager_mask(plim_nn *n, uint32_t mask)
 uint32_t plim_hf_causal_mask(plim_hf *h, plim_hf_mask m)
 {
     plim_nn *n = &h->n;
+    if (h->version < PLIM_HF_SINCE_MASK_FUNCTIONS)
+        return earlier_mask(h, m);
     uint32_t padding = padding_mask(h, m), packing = PLIM_NONE;
     refuse_windows(h, m);
     if (m.positions != PLIM_NONE && !h->caching && padding == PLIM_NONE)
@@ -454,7 +489,9 @@ uint32_t plim_hf_angles(plim_hf *h, const char *kind, uint32_t positions, int64_
     plim_nn *n = &h->n;
     uint32_t freq =
         plim_nn_fp32_buffer(n, plim_nn_join(n, kind, "inv_freq"), INTS(dim / 2), false);
-    plim_nn_fp32_buffer(n, plim_nn_join(n, kind, "original_inv_freq"), INTS(dim / 2), false);
+    if (h->version >= PLIM_HF_SINCE_ORIGINAL_FREQUENCIES)
+        plim_nn_fp32_buffer(n, plim_nn_join(n, kind, "original_inv_freq"), INTS(dim / 2),
+                            false);
     bool product = h->version < PLIM_HF_SINCE_ROPE_BY_MUL;
     uint32_t p = plim_nn_to(n, plim_nn_unsqueeze(n, positions, product ? 1 : 2), PLIM_F32);
     freq = plim_nn_to(n, freq, PLIM_F32);
@@ -469,13 +506,15 @@ uint32_t plim_hf_angles(plim_hf *h, const char *kind, uint32_t positions, int64_
     return plim_nn_transpose(n, p, 1, 2);
 }
 
-static plim_hf_rope rope_tables(plim_nn *n, uint32_t angle, uint32_t x)
+static plim_hf_rope rope_tables(plim_nn *n, uint32_t angle, uint32_t x, bool scaled)
 {
     plim_hf_rope r;
     r.cos = plim_nn_unary(n, "aten.cos.default", angle);
-    r.cos = plim_nn_scalar(n, "aten.mul.Tensor", r.cos, 1);
+    if (scaled)
+        r.cos = plim_nn_scalar(n, "aten.mul.Tensor", r.cos, 1);
     r.sin = plim_nn_unary(n, "aten.sin.default", angle);
-    r.sin = plim_nn_scalar(n, "aten.mul.Tensor", r.sin, 1);
+    if (scaled)
+        r.sin = plim_nn_scalar(n, "aten.mul.Tensor", r.sin, 1);
     r.cos = plim_nn_to_like(n, r.cos, x);
     r.sin = plim_nn_to_like(n, r.sin, x);
     return r;
@@ -487,16 +526,23 @@ plim_hf_rope plim_hf_rotary(plim_hf *h, const char *type, const char *kind, uint
     plim_nn *n = &h->n;
     plim_nn_enter(n, "rotary_emb", type);
     uint32_t p = plim_hf_angles(h, kind, positions, dim);
-    plim_hf_rope r = rope_tables(n, plim_nn_cat(n, (uint32_t[]){p, p}, 2, -1), x);
+    plim_hf_rope r = rope_tables(n, plim_nn_cat(n, (uint32_t[]){p, p}, 2, -1), x, true);
     plim_nn_leave(n);
     return r;
+}
+
+plim_hf_rope plim_hf_rotary_in_layer(plim_hf *h, uint32_t x, uint32_t positions, int64_t dim)
+{
+    plim_nn *n = &h->n;
+    uint32_t p = plim_hf_angles(h, "", positions, dim);
+    return rope_tables(n, plim_nn_cat(n, (uint32_t[]){p, p}, 2, -1), x, false);
 }
 
 plim_hf_rope plim_hf_rotary_halves(plim_hf *h, const char *type, uint32_t x,
                                    uint32_t positions, int64_t dim)
 {
     plim_nn_enter(&h->n, "rotary_emb", type);
-    plim_hf_rope r = rope_tables(&h->n, plim_hf_angles(h, "", positions, dim), x);
+    plim_hf_rope r = rope_tables(&h->n, plim_hf_angles(h, "", positions, dim), x, true);
     plim_nn_leave(&h->n);
     return r;
 }
@@ -580,6 +626,13 @@ static uint32_t repeat_kv(plim_nn *n, uint32_t x, int64_t times)
     return plim_nn_reshape(n, x, INTS(b, -1, s, d));
 }
 
+void plim_hf_repeat_keys(plim_nn *n, plim_hf_attention *a)
+{
+    const int64_t groups = plim_nn_dim(n, a->q, 1) / plim_nn_dim(n, a->k, 1);
+    a->k = repeat_kv(n, a->k, groups);
+    a->v = repeat_kv(n, a->v, groups);
+}
+
 /* transpose(1, 2).contiguous() */
 static uint32_t tokens_first(plim_nn *n, uint32_t x)
 {
@@ -588,15 +641,16 @@ static uint32_t tokens_first(plim_nn *n, uint32_t x)
 
 /* Heads of queries that share keys: as they are, as queries of one head, or with keys for each.
  * src: use_gqa_in_sdpa, pack_gqa */
-static bool share_keys(plim_nn *n, plim_hf_attention *a)
+static bool share_keys(plim_nn *n, int version, plim_hf_attention *a)
 {
     int64_t b = plim_nn_dim(n, a->q, 0), heads = plim_nn_dim(n, a->q, 1),
             shared = plim_nn_dim(n, a->k, 1), width = plim_nn_dim(n, a->k, 3);
     if (heads == shared)
         return false;
-    if (a->mask == PLIM_NONE && width == plim_nn_dim(n, a->v, 3) && width <= 256)
+    if (version >= PLIM_HF_SINCE_SHARED_KEYS && a->mask == PLIM_NONE &&
+        width == plim_nn_dim(n, a->v, 3) && width <= 256)
         return true;
-    if (plim_nn_dim(n, a->q, 2) == 1)
+    if (version >= PLIM_HF_SINCE_ATTENTION_AS_GIVEN && plim_nn_dim(n, a->q, 2) == 1)
         a->q = plim_nn_reshape(n, a->q, INTS(b, shared, heads / shared, width));
     else {
         a->k = repeat_kv(n, a->k, heads / shared);
@@ -605,10 +659,22 @@ static bool share_keys(plim_nn *n, plim_hf_attention *a)
     return false;
 }
 
-static uint32_t attend_sdpa(plim_nn *n, plim_hf_attention a)
+static void make_contiguous(plim_nn *n, plim_hf_attention *a)
 {
+    a->q = plim_nn_contiguous(n, a->q);
+    a->k = plim_nn_contiguous(n, a->k);
+    a->v = plim_nn_contiguous(n, a->v);
+}
+
+static uint32_t attend_sdpa(plim_hf *h, plim_hf_attention a)
+{
+    plim_nn *n = &h->n;
     int64_t b = plim_nn_dim(n, a.q, 0), s = plim_nn_dim(n, a.q, 2);
-    bool masked = a.mask != PLIM_NONE, gqa = share_keys(n, &a);
+    bool masked = a.mask != PLIM_NONE, gqa = share_keys(n, h->version, &a);
+    const bool copies = h->version >= PLIM_HF_SINCE_ATTENTION_FUNCTIONS &&
+                        h->version < PLIM_HF_SINCE_ATTENTION_AS_GIVEN;
+    if (copies || (masked && h->version < PLIM_HF_SINCE_ATTENTION_FUNCTIONS))
+        make_contiguous(n, &a);
     if (!masked && a.causal && s > 1 && plim_nn_dim(n, a.k, 2) > s) { /* of a static cache */
         a.k = plim_nn_slice(n, a.k, 2, 0, s, 1);
         a.v = plim_nn_slice(n, a.v, 2, 0, s, 1);
@@ -624,7 +690,10 @@ static uint32_t attend_sdpa(plim_nn *n, plim_hf_attention a)
     uint32_t x = plim_nn_op(n, "aten.scaled_dot_product_attention.default", args,
                             (uint32_t)PLIM_COUNT(args) - !masked);
     x = plim_nn_reshape(n, x, INTS(b, -1, s, plim_nn_dim(n, x, 3)));
-    return tokens_first(n, x);
+    x = tokens_first(n, x);
+    if (copies) /* which are variables of the function */
+        plim_hf_end_variables(n, (uint32_t[]){a.q, a.k, a.v}, 3);
+    return x;
 }
 
 static void keep_cached(plim_hf *h, const uint32_t *value, uint32_t n)
@@ -655,6 +724,10 @@ void plim_hf_update_cache(plim_hf *h, uint32_t *k, uint32_t *v, int64_t window)
 {
     if (!h->caching)
         return;
+    if (h->version < PLIM_HF_SINCE_CACHE_COPIES) {
+        keep_cached(h, (uint32_t[]){*k, *v}, 2);
+        return;
+    }
     if (cache_room(h, window)) {
         update_static_cache(h, k, v, cache_room(h, window));
         return;
@@ -692,8 +765,10 @@ static uint32_t sink_softmax(plim_nn *n, uint32_t w, uint32_t sinks, uint32_t *c
 }
 
 /* eager_attention_forward */
-static uint32_t run_eager(plim_nn *n, plim_hf_attention a)
+static uint32_t run_eager(plim_hf *h, plim_hf_attention a)
 {
+    plim_nn *n = &h->n;
+    const bool own = h->version >= PLIM_HF_SINCE_ATTENTION_FUNCTIONS; /* else its variables are the module's */
     int64_t groups = plim_nn_dim(n, a.q, 1) / plim_nn_dim(n, a.k, 1);
     a.k = repeat_kv(n, a.k, groups);
     a.v = repeat_kv(n, a.v, groups);
@@ -722,9 +797,13 @@ static uint32_t run_eager(plim_nn *n, plim_hf_attention a)
             w = plim_nn_to_like(n, w, a.v); /* in the dtype of q, which is freed earlier */
         w = plim_nn_dropout_op(n, w, a.dropout);
     }
-    plim_nn_returned(n, w, a.through);
+    if (own)
+        plim_nn_returned(n, w, a.through);
+    else
+        plim_nn_holds(n, w);
     uint32_t y = tokens_first(n, plim_nn_binary(n, "aten.matmul.default", w, a.v));
-    plim_hf_end_variables(n, (uint32_t[]){a.k, a.v}, 2);
+    if (own)
+        plim_hf_end_variables(n, (uint32_t[]){a.k, a.v}, 2);
     plim_hf_end_variables(n, &combined, combined != PLIM_NONE);
     return y;
 }
@@ -737,7 +816,7 @@ void plim_hf_attends(plim_hf *h)
 uint32_t plim_hf_attend(plim_hf *h, plim_hf_attention a)
 {
     plim_hf_attends(h);
-    return h->eager ? run_eager(&h->n, a) : attend_sdpa(&h->n, a);
+    return h->eager ? run_eager(h, a) : attend_sdpa(h, a);
 }
 
 /* ---- heads ------------------------------------------------------------------------------------------ */
@@ -749,7 +828,7 @@ uint32_t plim_hf_lm_head(plim_hf *h, uint32_t x, int64_t vocab, uint32_t embeddi
     if (h->contexts == 1)
         plim_nn_holds(n, x); /* hidden_states */
     /* hidden_states[:, slice_indices, :] */
-    x = h->bind->prompts ? plim_nn_slice(n, x, 1, h->seq - 1, INT64_MAX, 1)
+    x = h->bind->prompts && h->version >= PLIM_HF_SINCE_LAST_LOGITS ? plim_nn_slice(n, x, 1, h->seq - 1, INT64_MAX, 1)
                          : plim_nn_unary(n, "aten.alias.default", x);
     if (embedding == PLIM_NONE)
         return plim_nn_linear(n, "lm_head", x, vocab, bias);
@@ -784,15 +863,36 @@ uint32_t plim_hf_word_labels(plim_hf *h)
     return g->labels_are_inputs ? h->ids : token_input(h, "labels");
 }
 
+/* logits[..., :-1, :].contiguous() and labels[..., 1:].contiguous() */
+static uint32_t shifted_loss(plim_hf *h, uint32_t x, uint32_t labels)
+{
+    plim_nn *n = &h->n;
+    plim_nn_called(n, (uint32_t[]){h->hidden, x}, 2); /* variables, until it returns */
+    x = plim_nn_contiguous(n, plim_nn_slice(n, x, 1, 0, -1, 1));
+    labels = plim_nn_contiguous(n, plim_nn_slice(n, labels, 1, 1, INT64_MAX, 1));
+    plim_nn_hold_all(n, (const uint32_t[]){x, labels}, 2);
+    x = plim_nn_view(n, x, INTS(-1, plim_nn_dim(n, x, -1)));
+    labels = plim_nn_view(n, labels, INTS(-1));
+    return NN_OP(n, "aten.cross_entropy_loss.default", ARG_T("self", x),
+                 ARG_T("target", labels), ARG_I("reduction", 1), ARG_I("ignore_index", -100));
+}
+
 void plim_hf_causal_outputs(plim_hf *h, uint32_t logits)
 {
     plim_nn *n = &h->n;
+    if (h->version < PLIM_HF_SINCE_LOGITS_AS_COMPUTED)
+        logits = plim_nn_to(n, logits, PLIM_F32);
     if (n->infer) {
         plim_nn_output(n, logits);
         return;
     }
     uint32_t labels = plim_hf_word_labels(h);
     uint32_t x = plim_nn_to(n, logits, PLIM_F32);
+    if (h->version < PLIM_HF_SINCE_PADDED_LABELS) {
+        plim_nn_output(n, shifted_loss(h, x, labels));
+        plim_nn_output(n, logits);
+        return;
+    }
     labels = shift_labels(h, labels);
     x = plim_nn_view(n, x, INTS(-1, plim_nn_dim(n, x, -1)));
     labels = plim_nn_view(n, labels, INTS(-1));

@@ -86,6 +86,8 @@ typedef struct plim_hf_rope {
  * buffers if each kind of layer has its own table, else "". */
 plim_hf_rope plim_hf_rotary(plim_hf *h, const char *type, const char *kind, uint32_t x,
                             uint32_t positions, int64_t dim);
+/* The same in a layer, of the module that is open, without the factor that some kinds of positions have. */
+plim_hf_rope plim_hf_rotary_in_layer(plim_hf *h, uint32_t x, uint32_t positions, int64_t dim);
 /* positions times frequencies, [1, seq, dim / 2], with the buffers of such a module */
 uint32_t plim_hf_angles(plim_hf *h, const char *kind, uint32_t positions, int64_t dim);
 /* apply_rotary_pos_emb: adds a dimension for the heads to cos and sin. */
@@ -131,6 +133,8 @@ void plim_hf_update_cache(plim_hf *h, uint32_t *k, uint32_t *v, int64_t window);
 /* [batch, seq, heads, dim], contiguous */
 /* By sdpa, or eager if h->eager. */
 uint32_t plim_hf_attend(plim_hf *h, plim_hf_attention a);
+/* Keys and values for each head, where several share them. */
+void plim_hf_repeat_keys(plim_nn *n, plim_hf_attention *a);
 /* The model has this choice of attention. */
 void plim_hf_attends(plim_hf *h);
 
