@@ -514,7 +514,9 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
         return unknown_type(hd, err);
     PLIM_TRY(check_release(&sizes, h.family->model_type, false, err));
     h.caching = wants_cache(group, hd, sizes.caching);
-    h.eager = sizes.attention == PLIM_ATTENTION_EAGER;
+    h.eager =
+        sizes.attention == PLIM_ATTENTION_EAGER ||
+        !plim_hf_release_follows(h.version, PLIM_HF_SDPA, plim_str_of(h.family->model_type));
     plim_status st = plim_graph_init(g, g->arena, err);
     if (!group->caches || group->encodes) /* virtual tokens are for decoders */
         sizes.virtual_tokens = 0;

@@ -63,9 +63,13 @@ static uint32_t add_embeddings(const bert *b, uint32_t ids, uint32_t *table)
     uint32_t type = plim_nn_temporary_buffer(n, "token_type_ids", PLIM_I64, all);
     where =
         b->r->counted ? count_positions(b, ids) : plim_nn_slice(n, where, 1, 0, b->h->seq, 1);
-    type = plim_nn_expand(n, type, INTS(plim_nn_dim(n, where, 0), -1));
-    type = NN_OP(n, "aten.gather.default", ARG_T("self", type), ARG_I("dim", 1),
-                 ARG_T("index", where));
+    if (b->h->version < PLIM_HF_SINCE_GATHERED_TYPES) {
+        type = plim_nn_slice(n, type, 1, 0, b->h->seq, 1);
+    } else {
+        type = plim_nn_expand(n, type, INTS(plim_nn_dim(n, where, 0), -1));
+        type = NN_OP(n, "aten.gather.default", ARG_T("self", type), ARG_I("dim", 1),
+                     ARG_T("index", where));
+    }
     type = plim_nn_expand(n, type, INTS(b->h->batch, b->h->seq));
     uint32_t x = plim_nn_embedding(n, "word_embeddings", ids, c->vocab, width, table);
     type = plim_nn_embedding(n, "token_type_embeddings", type, c->types, width, NULL);
@@ -73,7 +77,10 @@ static uint32_t add_embeddings(const bert *b, uint32_t ids, uint32_t *table)
     x = plim_nn_binary(n, "aten.add.Tensor", x, type);
     where = plim_nn_embedding(n, "position_embeddings", where, c->positions, width, NULL);
     plim_nn_called(n, (uint32_t[]){words, type, where}, 3); /* until it returns */
-    x = plim_nn_binary(n, "aten.add.Tensor", x, where);
+    x = plim_nn_binary(n,
+                       b->h->version < PLIM_HF_SINCE_GATHERED_TYPES ? "aten.add_.Tensor"
+                                                                    : "aten.add.Tensor",
+                       x, where);
     x = plim_nn_layer_norm(n, "LayerNorm", x, c->eps);
     x = plim_nn_dropout(n, "dropout", x, c->dropout);
     plim_nn_leave(n);
@@ -117,6 +124,7 @@ static uint32_t add_attention(const bert *b, uint32_t x)
                                                          .mask = b->h->mask,
                                                          .dropout = b->c->attention_dropout,
                                                          .softmax = PLIM_HF_SOFTMAX_PLAIN,
+                                                         .keeps_scores = true,
                                                          .through = 1});
     plim_nn_leave(n);
     y = add_output(b, "SelfOutput", y, x);

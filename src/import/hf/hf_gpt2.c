@@ -38,12 +38,54 @@ static uint32_t heads_of(plim_hf *h, uint32_t x, int64_t dim)
     return plim_nn_transpose(&h->n, x, 1, 2);
 }
 
+static uint32_t scalar_like(plim_nn *n, uint32_t x)
+{
+    return NN_OP(n, "aten.new_full.default", ARG_T("self", x),
+                 ARG_IS("size", ((plim_ints){NULL, 0})), ARG_F("fill_value", 1));
+}
+
+/* Eager attention with a table of which tokens are later; scalars are tensors. */
+static uint32_t attend_by_table(plim_hf *h, const config *c, uint32_t table,
+                                const plim_hf_attention *a)
+{
+    plim_nn *n = &h->n;
+    uint32_t w =
+        plim_nn_binary(n, "aten.matmul.default", a->q, plim_nn_transpose(n, a->k, 2, 3));
+    if (c->scale)
+        w = plim_nn_binary(n, "aten.div.Tensor", w, scalar_like(n, w));
+    if (c->inverse_layer)
+        w = plim_nn_scalar(n, "aten.div.Tensor", w, 2);
+    table = plim_nn_slice(n, plim_nn_slice(n, table, 2, 0, h->seq, 1), 3, 0, h->seq, 1);
+    const uint32_t least = scalar_like(n, w);
+    w = NN_OP(n, "aten.where.self", ARG_T("condition", table), ARG_T("self", w),
+              ARG_T("other", least));
+    w = plim_nn_to_like(n, plim_nn_softmax(n, w, -1), a->v);
+    w = plim_nn_dropout_op(n, w, a->dropout);
+    plim_nn_holds(n, w); /* attn_weights, until the module returns */
+    uint32_t y = plim_nn_binary(n, "aten.matmul.default", w, a->v);
+    plim_hf_end_variable(n, least);
+    plim_hf_attends(h);
+    return plim_nn_contiguous(n, plim_nn_transpose(n, y, 1, 2));
+}
+
+/* In each layer; it was not used with sdpa either. */
+static uint32_t make_table(plim_hf *h, const config *c)
+{
+    const int64_t side = c->positions;
+    const uint32_t table =
+        plim_nn_temporary_buffer(&h->n, "bias", PLIM_BOOL, INTS(1, 1, side, side));
+    plim_nn_temporary_buffer(&h->n, "masked_bias", h->n.dtype, ((plim_ints){NULL, 0}));
+    return table;
+}
+
 static uint32_t add_attention(plim_hf *h, const config *c, int64_t i, uint32_t x)
 {
     plim_nn *n = &h->n;
     int64_t dim = c->hidden / c->heads;
     uint32_t part[3], normed = x;
     plim_nn_enter(n, "attn", "GPT2Attention");
+    const bool tables = h->version < PLIM_HF_SINCE_NO_TABLE_IN_GPT2;
+    const uint32_t table = tables ? make_table(h, c) : PLIM_NONE;
     x = add_conv1d(h, "c_attn", x, 3 * c->hidden);
     plim_nn_split(n, x, INTS(c->hidden, c->hidden, c->hidden), 2, part);
     plim_hf_attention a = {.mask = h->mask,
@@ -60,7 +102,8 @@ static uint32_t add_attention(plim_hf *h, const config *c, int64_t i, uint32_t x
     plim_hf_update_cache(h, &a.k, &a.v, 0);
     plim_nn_called(n, (uint32_t[]){normed, a.q, a.k, a.v},
                    4); /* variables, until it returns */
-    x = plim_nn_reshape(n, plim_hf_attend(h, a), INTS(h->batch, h->seq, -1));
+    x = tables && h->eager ? attend_by_table(h, c, table, &a) : plim_hf_attend(h, a);
+    x = plim_nn_reshape(n, x, INTS(h->batch, h->seq, -1));
     x = add_conv1d(h, "c_proj", x, c->hidden);
     x = plim_nn_dropout(n, "resid_dropout", x, c->resid_dropout);
     plim_nn_leave(n);
@@ -115,7 +158,8 @@ static void gpt2_build(plim_hf *h, const void *p)
     plim_nn_called(n, (uint32_t[]){x, where},
                    2); /* inputs_embeds and position_embeds: variables */
     x = plim_nn_binary(n, "aten.add.Tensor", x, where);
-    plim_hf_causal_mask(h, (plim_hf_mask){.positions = at});
+    if (!h->eager || h->version >= PLIM_HF_SINCE_NO_TABLE_IN_GPT2)
+        plim_hf_causal_mask(h, (plim_hf_mask){.positions = at});
     x = plim_nn_dropout(n, "drop", x, c->embed_dropout);
     for (int64_t i = 0; i < c->layers && !n->st; i++)
         x = add_block(h, c, i, x);

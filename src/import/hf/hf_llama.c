@@ -54,11 +54,12 @@ typedef struct row {
     const char *model; /* class of the decoder; NULL: "Model" */
     bool fused;        /* Phi-3: one product for q, k and v, one for gate and up */
     bool oss;          /* gpt-oss: sinks, cos and sin of half a head, norms in fp32 */
-    int computed, shared; /* releases since which rotary positions are computed and not looked up in each layer, and since
+    int computed,
+        shared; /* releases since which rotary positions are computed and not looked up in each layer, and since
                              which once for all layers; 0: as in most types */
-    bool masked; /* 4.38: sdpa, too, has a mask from a table */
-    int tables; /* release before which a layer has tables that it does not use */
-    const moe *moe;    /* experts in its layers; NULL: none */
+    bool masked;    /* 4.38: sdpa, too, has a mask from a table */
+    int tables;     /* release before which a layer has tables that it does not use */
+    const moe *moe; /* experts in its layers; NULL: none */
 } row;
 
 typedef struct llama {
@@ -70,7 +71,8 @@ typedef struct llama {
     const bool *windowed, *dense;                 /* by layer; NULL: none */
     plim_hf_rope rope, window_rope;
     uint32_t mask, window_mask;
-    uint32_t table; /* before 4.40: the mask from which each layer takes its own; else PLIM_NONE */
+    uint32_t
+        table; /* before 4.40: the mask from which each layer takes its own; else PLIM_NONE */
 } llama;
 
 static const char *class_of(const llama *l, const char *suffix)
@@ -81,9 +83,10 @@ static const char *class_of(const llama *l, const char *suffix)
 static uint32_t add_norm(const llama *l, const char *name, uint32_t x)
 {
     uint32_t (*norm)(plim_nn *, const char *, const char *, uint32_t, double) =
-        l->r->gemma ? plim_hf_rms_norm_1p
-        : l->r->oss ? plim_hf_rms_norm_wide
-                    : plim_hf_rms_norm;
+        l->r->gemma && l->h->version < PLIM_HF_SINCE_WIDE_GEMMA ? plim_hf_rms_norm_1p_narrow
+        : l->r->gemma                                           ? plim_hf_rms_norm_1p
+        : l->r->oss                                             ? plim_hf_rms_norm_wide
+                                                                : plim_hf_rms_norm;
     return norm(l->n, name, l->norm, x, l->c->eps);
 }
 
@@ -134,7 +137,7 @@ static void project_fused(const llama *l, uint32_t x, plim_hf_attention *a)
 /* Before 4.48 each layer has a module of rotary positions, with tables where those are looked up. */
 static bool has_layer_rope(const llama *l)
 {
-    return l->h->version < PLIM_HF_SINCE_ATTENTION_FUNCTIONS;
+    return l->h->version < PLIM_HF_SINCE_POSITIONS_ONCE;
 }
 
 static bool shares_rope(const llama *l)
@@ -166,12 +169,14 @@ static plim_hf_rope layer_rope(const llama *l, uint32_t x)
         plim_nn_fp32_buffer(n, "inv_freq", INTS(dim / 2), false);
     else
         r = plim_hf_rotary_in_layer(l->h, x, l->h->positions, dim);
-    for (int i = 0; i < 2 && (looked_up || (l->r->tables && l->h->version < l->r->tables)); i++)
+    for (int i = 0; i < 2 && (looked_up || (l->r->tables && l->h->version < l->r->tables));
+         i++)
         table[i] = plim_nn_temporary_buffer(n, i ? "sin_cached" : "cos_cached", n->dtype,
                                             INTS(l->c->positions, dim));
     plim_nn_leave(n);
     if (!looked_up) {
-        plim_nn_hold_all(n, (const uint32_t[]){r.cos, r.sin}, 2); /* of the layer's attention */
+        plim_nn_hold_all(n, (const uint32_t[]){r.cos, r.sin},
+                         2); /* of the layer's attention */
         return r;
     }
     return (plim_hf_rope){look_up_rope(l, table[0], x), look_up_rope(l, table[1], x)};
@@ -184,7 +189,7 @@ static void apply_rope(const llama *l, bool windowed, plim_hf_attention *a)
         rope = layer_rope(l, a->v);
     rope = plim_hf_rope_heads(l->n, rope);
     uint32_t rest[2];
-    if (!l->r->fused) {
+    if (!l->r->fused || l->h->version < PLIM_HF_SINCE_PARTS_OF_PHI3) {
         uint32_t (*turn)(plim_nn *, uint32_t, plim_hf_rope) =
             l->r->oss ? plim_hf_rotate_halves : plim_hf_rotate;
         const uint32_t was[2] = {a->q, a->k}; /* variables, until both are turned */
@@ -226,7 +231,7 @@ static uint32_t add_attention(const llama *l, uint32_t x, bool windowed)
     (l->r->fused ? project_fused : project_all)(l, x, &a);
     apply_rope(l, windowed, &a);
     plim_hf_update_cache(l->h, &a.k, &a.v, windowed ? l->c->window : 0);
-    if (l->h->version < PLIM_HF_SINCE_ATTENTION_FUNCTIONS)
+    if (!plim_hf_follows(l->h, PLIM_HF_FUNCTIONS))
         plim_hf_repeat_keys(n, &a);
     if (l->table != PLIM_NONE)
         a.mask = mask_of_layer(l);
@@ -366,6 +371,8 @@ static uint32_t add_layer(const llama *l, int64_t i, uint32_t x)
     y = add_attention(l, y, l->windowed && l->windowed[i]);
     if (post)
         y = add_norm(l, "post_attention_layernorm", y);
+    if (l->r->fused && has_layer_rope(l))
+        plim_nn_holds(n, y); /* attn_outputs */
     if (l->r->fused)
         y = plim_nn_dropout(n, "resid_attn_dropout", y, l->c->resid_dropout);
     x = plim_nn_binary(n, "aten.add.Tensor", x, y);
@@ -388,6 +395,10 @@ static uint32_t embed_tokens(const llama *l, uint32_t ids, uint32_t *weight)
     plim_nn *n = l->n;
     if (!l->r->gemma)
         return plim_nn_embedding(n, "embed_tokens", ids, c->vocab, c->hidden, weight);
+    if (l->h->version < PLIM_HF_SINCE_SCALED_EMBEDDING) {
+        uint32_t x = plim_nn_embedding(n, "embed_tokens", ids, c->vocab, c->hidden, weight);
+        return plim_nn_scalar(n, "aten.mul.Tensor", x, sqrt((double)c->hidden));
+    }
     plim_nn_enter(n, "embed_tokens", class_of(l, "TextScaledWordEmbedding"));
     *weight = plim_nn_param(n, "weight", INTS(c->vocab, c->hidden));
     uint32_t scale =

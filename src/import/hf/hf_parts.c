@@ -5,6 +5,11 @@
 
 static const plim_ints no_dims = {NULL, 0};
 
+bool plim_hf_follows(const plim_hf *h, plim_hf_rule rule)
+{
+    return plim_hf_release_follows(h->version, rule, plim_str_of(h->family->model_type));
+}
+
 /* ---- tokens and where they stand -------------------------------------------------- */
 
 const struct plim_input_shape *plim_hf_bound_shape(const plim_hf *h, const char *name,
@@ -233,22 +238,92 @@ static bool needs_mask(plim_hf *h, plim_hf_mask m, uint32_t padding, uint32_t pa
 
 /* _prepare_4d_causal_attention_mask_with_cache_position, of which there was one in each class: large negative numbers
  * for what comes later, in the type of the parameters, with a column more than there are tokens. */
-static uint32_t number_mask(plim_hf *h)
+static uint32_t number_mask(plim_hf *h, uint32_t positions, int64_t keys)
 {
     plim_nn *n = &h->n;
-    const int64_t keys = h->seq + 1;
-    uint32_t mask =
-        NN_OP(n, "aten.new_full.default", ARG_T("self", n->st ? PLIM_NONE : n->leaves[0].value),
-              ARG_IS("size", INTS(h->seq, keys)), ARG_F("fill_value", -1e30));
+    uint32_t mask = NN_OP(n, "aten.new_full.default",
+                          ARG_T("self", n->st ? PLIM_NONE : n->leaves[0].value),
+                          ARG_IS("size", INTS(h->seq, keys)), ARG_F("fill_value", -1e30));
     if (h->seq != 1)
         mask = NN_OP(n, "aten.triu.default", ARG_T("self", mask), ARG_I("diagonal", 1));
-    uint32_t queries = plim_nn_reshape(n, plim_nn_select(n, h->positions, 0, 0), INTS(-1, 1));
+    uint32_t queries = plim_nn_reshape(n, positions, INTS(-1, 1));
     uint32_t later = plim_nn_binary(n, "aten.gt.Tensor", plim_nn_arange(n, keys), queries);
     mask = plim_nn_binary(n, "aten.mul_.Tensor", mask, later);
-    mask = plim_nn_expand(n, plim_nn_unsqueeze(n, plim_nn_unsqueeze(n, mask, 0), 0),
+    return plim_nn_expand(n, plim_nn_unsqueeze(n, plim_nn_unsqueeze(n, mask, 0), 0),
                           INTS(h->batch, 1, -1, -1));
+}
+
+static uint32_t causal_numbers(plim_hf *h)
+{
+    plim_nn *n = &h->n;
+    uint32_t mask = number_mask(h, plim_nn_select(n, h->positions, 0, 0), h->seq + 1);
     plim_nn_holds(n, mask); /* a variable of the model's forward */
     return plim_nn_slice(n, mask, 3, 0, h->seq, 1);
+}
+
+uint32_t plim_hf_ones(plim_hf *h, plim_dtype t, int64_t tokens)
+{
+    plim_nn *n = &h->n;
+    const plim_named_arg a[] = {ARG_T("self", n->st ? PLIM_NONE : n->leaves[0].value),
+                                ARG_IS("size", INTS(h->batch, tokens)), ARG_I("dtype", t)};
+    uint32_t x = plim_nn_op(n, "aten.new_ones.default", a, PLIM_COUNT(a));
+    plim_nn_holds(n, x);
+    return x;
+}
+
+static uint32_t as_numbers(plim_nn *n, uint32_t x)
+{
+    x = plim_nn_to(n, x, n->dtype);
+    x = NN_OP(n, "aten.rsub.Scalar", ARG_T("self", x), ARG_F("other", 1));
+    return plim_nn_scalar(n, "aten.mul.Tensor", x, -1e30);
+}
+
+static uint32_t spread_keys(plim_nn *n, uint32_t ones)
+{
+    return plim_nn_unsqueeze(n, plim_nn_unsqueeze(n, ones, 1), 1);
+}
+
+uint32_t plim_hf_numbers(plim_hf *h, uint32_t ones)
+{
+    uint32_t x = as_numbers(&h->n, spread_keys(&h->n, ones));
+    plim_nn_holds(&h->n, x);
+    return x;
+}
+
+/* create_extended_attention_mask_for_decoder */
+static uint32_t extended_mask(plim_hf *h, uint32_t ones)
+{
+    plim_nn *n = &h->n;
+    uint32_t ids = plim_nn_arange(n, h->seq);
+    uint32_t all = plim_nn_unsqueeze(n, plim_nn_unsqueeze(n, ids, 0), 0);
+    all = NN_OP(n, "aten.repeat.default", ARG_T("self", all),
+                ARG_IS("repeats", INTS(h->batch, h->seq, 1)));
+    ids = plim_nn_unsqueeze(n, plim_nn_unsqueeze(n, ids, 0), 2);
+    uint32_t x = plim_nn_binary(n, "aten.le.Tensor", all, ids);
+    x = plim_nn_unsqueeze(n, plim_nn_to(n, x, PLIM_F32), 1);
+    x = plim_nn_binary(n, "aten.mul.Tensor", x, spread_keys(n, ones));
+    return as_numbers(n, x);
+}
+
+/* The mask of _prepare_4d_causal_attention_mask_with_cache_position if there are no gaps in `ones`. */
+static uint32_t padded_numbers(plim_hf *h, uint32_t ones, uint32_t positions)
+{
+    plim_nn *n = &h->n;
+    uint32_t x = plim_nn_unary(n, "aten.clone.default", number_mask(h, positions, h->seq));
+    uint32_t none = plim_nn_binary(n, "aten.add.Tensor", x, spread_keys(n, ones));
+    none = NN_OP(n, "aten.eq.Scalar", ARG_T("self", none), ARG_I("other", 0));
+    uint32_t filled = NN_OP(n, "aten.masked_fill.Scalar", ARG_T("self", x),
+                            ARG_T("mask", none), ARG_F("value", -1e30));
+    NN_OP(n, "aten.copy_.default", ARG_T("self", x), ARG_T("src", filled));
+    return x;
+}
+
+uint32_t plim_hf_causal_numbers(plim_hf *h, uint32_t ones, uint32_t positions)
+{
+    uint32_t x =
+        positions == PLIM_NONE ? extended_mask(h, ones) : padded_numbers(h, ones, positions);
+    plim_nn_holds(&h->n, x);
+    return x;
 }
 
 /* Before masking_utils.py; sdpa does without a mask. */
@@ -260,7 +335,7 @@ static uint32_t earlier_mask(plim_hf *h, plim_hf_mask m)
                      "masks of padded or packed sequences, and of windows, are not known as "
                      "transformers %d.%d makes them",
                      h->version / 100, h->version % 100);
-    return h->mask = h->eager ? number_mask(h) : PLIM_NONE;
+    return h->mask = h->eager ? causal_numbers(h) : PLIM_NONE;
 }
 
 /* src: accelerate 1.11 big_modeling.py _attach_context_parallel_hooks */
@@ -312,9 +387,28 @@ uint32_t plim_hf_causal_mask(plim_hf *h, plim_hf_mask m)
     return mask;
 }
 
+/* Of ones; sdpa does without it. */
+static uint32_t earlier_full_mask(plim_hf *h)
+{
+    plim_nn *n = &h->n;
+    if (h->bind->padded)
+        plim_nn_fail(
+            n, PLIM_EUNSUPPORTED,
+            "masks of padded sequences are not known as transformers %d.%d makes them",
+            h->version / 100, h->version % 100);
+    uint32_t ones = plim_hf_ones(h, PLIM_F32, h->seq);
+    if (h->eager)
+        return h->mask = plim_hf_numbers(h, ones);
+    ones = NN_OP(n, "aten.eq.Scalar", ARG_T("self", ones), ARG_I("other", 1));
+    plim_nn_unary(n, "aten.all.default", ones);
+    return PLIM_NONE;
+}
+
 uint32_t plim_hf_full_mask(plim_hf *h)
 {
     const plim_hf_mask full = {.full = true};
+    if (h->version < PLIM_HF_SINCE_MASK_FUNCTIONS)
+        return earlier_full_mask(h);
     uint32_t padding = padding_mask(h, full);
     if (padding == PLIM_NONE)
         return PLIM_NONE;
@@ -361,6 +455,18 @@ uint32_t plim_hf_rms_norm_wide(plim_nn *n, const char *name, const char *type, u
     uint32_t w = plim_nn_param(n, "weight", INTS(plim_nn_dim(n, x, -1)));
     uint32_t y = plim_hf_normalized(n, plim_nn_to(n, x, PLIM_F32), eps);
     y = plim_nn_to_like(n, plim_nn_binary(n, "aten.mul.Tensor", w, y), x);
+    plim_nn_leave(n);
+    return y;
+}
+
+uint32_t plim_hf_rms_norm_1p_narrow(plim_nn *n, const char *name, const char *type, uint32_t x,
+                                    double eps)
+{
+    plim_nn_enter(n, name, type);
+    uint32_t w = plim_nn_param(n, "weight", INTS(plim_nn_dim(n, x, -1)));
+    uint32_t variance, y = normalize_rows(n, plim_nn_to(n, x, PLIM_F32), eps, &variance);
+    y = plim_nn_to_like(n, y, x);
+    y = plim_nn_binary(n, "aten.mul.Tensor", y, plim_nn_scalar(n, "aten.add.Tensor", w, 1));
     plim_nn_leave(n);
     return y;
 }
@@ -671,9 +777,9 @@ static uint32_t attend_sdpa(plim_hf *h, plim_hf_attention a)
     plim_nn *n = &h->n;
     int64_t b = plim_nn_dim(n, a.q, 0), s = plim_nn_dim(n, a.q, 2);
     bool masked = a.mask != PLIM_NONE, gqa = share_keys(n, h->version, &a);
-    const bool copies = h->version >= PLIM_HF_SINCE_ATTENTION_FUNCTIONS &&
-                        h->version < PLIM_HF_SINCE_ATTENTION_AS_GIVEN;
-    if (copies || (masked && h->version < PLIM_HF_SINCE_ATTENTION_FUNCTIONS))
+    const bool copies =
+        plim_hf_follows(h, PLIM_HF_FUNCTIONS) && h->version < PLIM_HF_SINCE_ATTENTION_AS_GIVEN;
+    if (copies || (masked && !plim_hf_follows(h, PLIM_HF_FUNCTIONS)))
         make_contiguous(n, &a);
     if (!masked && a.causal && s > 1 && plim_nn_dim(n, a.k, 2) > s) { /* of a static cache */
         a.k = plim_nn_slice(n, a.k, 2, 0, s, 1);
@@ -768,7 +874,8 @@ static uint32_t sink_softmax(plim_nn *n, uint32_t w, uint32_t sinks, uint32_t *c
 static uint32_t run_eager(plim_hf *h, plim_hf_attention a)
 {
     plim_nn *n = &h->n;
-    const bool own = h->version >= PLIM_HF_SINCE_ATTENTION_FUNCTIONS; /* else its variables are the module's */
+    const bool own =
+        plim_hf_follows(h, PLIM_HF_FUNCTIONS); /* else its variables are the module's */
     int64_t groups = plim_nn_dim(n, a.q, 1) / plim_nn_dim(n, a.k, 1);
     a.k = repeat_kv(n, a.k, groups);
     a.v = repeat_kv(n, a.v, groups);
@@ -781,7 +888,7 @@ static uint32_t run_eager(plim_hf *h, plim_hf_attention a)
         w = plim_nn_scalar(n, "aten.mul.Tensor", w, a.softcap);
     }
     if (a.biased)
-        w = plim_nn_binary(n, "aten.add.Tensor", w, a.bias);
+        w = plim_nn_binary(n, own ? "aten.add.Tensor" : "aten.add_.Tensor", w, a.bias);
     if (a.mask != PLIM_NONE)
         w = plim_nn_binary(n, "aten.add.Tensor", w, a.mask);
     uint32_t combined = PLIM_NONE, scores = w;
@@ -791,6 +898,10 @@ static uint32_t run_eager(plim_hf *h, plim_hf_attention a)
         w = plim_nn_to_like(n, w, a.v);
         plim_hf_end_variables(n, &scores, 1);
     } else {
+        if (!own && a.keeps_scores)
+            plim_nn_holds(n, w);
+        if (a.softmax == PLIM_HF_SOFTMAX_FLOAT)
+            w = plim_nn_to(n, w, PLIM_F32);
         w = a.softmax == PLIM_HF_SOFTMAX_FP32 ? plim_hf_softmax32(n, w, -1)
                                               : plim_nn_softmax(n, w, -1);
         if (a.softmax != PLIM_HF_SOFTMAX_PLAIN)
@@ -828,8 +939,9 @@ uint32_t plim_hf_lm_head(plim_hf *h, uint32_t x, int64_t vocab, uint32_t embeddi
     if (h->contexts == 1)
         plim_nn_holds(n, x); /* hidden_states */
     /* hidden_states[:, slice_indices, :] */
-    x = h->bind->prompts && h->version >= PLIM_HF_SINCE_LAST_LOGITS ? plim_nn_slice(n, x, 1, h->seq - 1, INT64_MAX, 1)
-                         : plim_nn_unary(n, "aten.alias.default", x);
+    x = h->bind->prompts && h->version >= PLIM_HF_SINCE_LAST_LOGITS
+            ? plim_nn_slice(n, x, 1, h->seq - 1, INT64_MAX, 1)
+            : plim_nn_unary(n, "aten.alias.default", x);
     if (embedding == PLIM_NONE)
         return plim_nn_linear(n, "lm_head", x, vocab, bias);
     plim_nn_enter(n, "lm_head", "Linear");
@@ -880,14 +992,16 @@ static uint32_t shifted_loss(plim_hf *h, uint32_t x, uint32_t labels)
 void plim_hf_causal_outputs(plim_hf *h, uint32_t logits)
 {
     plim_nn *n = &h->n;
-    if (h->version < PLIM_HF_SINCE_LOGITS_AS_COMPUTED)
+    const bool cast = plim_hf_follows(h, PLIM_HF_CASTS);
+    if (cast && (h->version < PLIM_HF_SINCE_LOGITS_AS_COMPUTED ||
+                 (!n->infer && !plim_hf_follows(h, PLIM_HF_LOSS))))
         logits = plim_nn_to(n, logits, PLIM_F32);
     if (n->infer) {
         plim_nn_output(n, logits);
         return;
     }
     uint32_t labels = plim_hf_word_labels(h);
-    uint32_t x = plim_nn_to(n, logits, PLIM_F32);
+    uint32_t x = cast ? plim_nn_to(n, logits, PLIM_F32) : logits;
     if (h->version < PLIM_HF_SINCE_PADDED_LABELS) {
         plim_nn_output(n, shifted_loss(h, x, labels));
         plim_nn_output(n, logits);

@@ -6,6 +6,8 @@
 
 #include "import/hf/hf.h"
 
+/* Whether the model type follows a rule in the release whose classes are built. */
+bool plim_hf_follows(const plim_hf *h, plim_hf_rule rule);
 /* The square root of a head's size, by which scores are divided. */
 double plim_hf_head_root(int64_t hidden, int64_t heads);
 
@@ -41,6 +43,11 @@ typedef struct plim_hf_mask {
 uint32_t plim_hf_causal_mask(plim_hf *h, plim_hf_mask m);
 /* create_bidirectional_mask: PLIM_NONE unless sequences are padded. */
 uint32_t plim_hf_full_mask(plim_hf *h);
+/* Masks of models that get none, before masking_utils.py, which the open module holds: ones for so many tokens, as
+ * large negative numbers [batch, 1, 1, tokens], and those with later tokens, [batch, 1, seq, seq]. */
+uint32_t plim_hf_ones(plim_hf *h, plim_dtype t, int64_t tokens);
+uint32_t plim_hf_numbers(plim_hf *h, uint32_t ones);
+uint32_t plim_hf_causal_numbers(plim_hf *h, uint32_t ones, uint32_t positions);
 /* The attention_mask that is passed, of int64; PLIM_NONE: none is. */
 uint32_t plim_hf_padding(plim_hf *h);
 
@@ -59,6 +66,9 @@ uint32_t plim_hf_rms_norm_wide(plim_nn *n, const char *name, const char *type, u
 /* Gemma's: all in fp32, with a factor of 1 + weight */
 uint32_t plim_hf_rms_norm_1p(plim_nn *n, const char *name, const char *type, uint32_t x,
                              double eps);
+/* The same before 4.39: only the mean in fp32 */
+uint32_t plim_hf_rms_norm_1p_narrow(plim_nn *n, const char *name, const char *type, uint32_t x,
+                                    double eps);
 /* x / sqrt(mean(x^2) + eps) with x cast to fp32 */
 uint32_t plim_hf_normalized(plim_nn *n, uint32_t x, double eps);
 /* An activation of activations.py ("silu", "gelu_new") as module `name`. */
@@ -110,8 +120,9 @@ uint32_t plim_hf_rotate_halves(plim_nn *n, uint32_t x, plim_hf_rope r);
 
 /* Of eager attention. */
 typedef enum plim_hf_softmax {
-    PLIM_HF_SOFTMAX_FP32, /* in fp32, cast to the type of the queries */
-    PLIM_HF_SOFTMAX_CAST, /* in the type of the scores, cast to that of the values */
+    PLIM_HF_SOFTMAX_FP32,  /* in fp32, cast to the type of the queries */
+    PLIM_HF_SOFTMAX_CAST,  /* in the type of the scores, cast to that of the values */
+    PLIM_HF_SOFTMAX_FLOAT, /* of the scores as fp32, cast to the type of the values */
     PLIM_HF_SOFTMAX_PLAIN,
 } plim_hf_softmax;
 
@@ -125,6 +136,8 @@ typedef struct plim_hf_attention {
     plim_hf_softmax softmax;
     bool biased; /* eager attention: `bias` is added to the scores before the mask */
     uint32_t bias;
+    bool
+        keeps_scores; /* eager attention before 4.48: a variable has them until the module returns */
     uint32_t through; /* eager attention: callers that return the probabilities, too */
 } plim_hf_attention;
 /* past_key_values.update(): with use_cache, copies of k and v, which the model returns with

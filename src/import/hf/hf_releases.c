@@ -7,11 +7,27 @@ static const struct {
     int release;
     const char *types;
 } releases[] = {
-#define HF_RELEASE(release, types) {release, types},
+#define HF_COMPARED(release, types) {release, types},
+#define HF_TYPES(rule, release, types)
 #define HF_SINCE(release, name, doc)
 #include "import/hf/releases.def"
 #undef HF_SINCE
-#undef HF_RELEASE
+#undef HF_TYPES
+#undef HF_COMPARED
+};
+
+static const struct {
+    plim_hf_rule rule;
+    int release;
+    const char *types;
+} rules[] = {
+#define HF_COMPARED(release, types)
+#define HF_TYPES(rule, release, types) {PLIM_HF_##rule, release, types},
+#define HF_SINCE(release, name, doc)
+#include "import/hf/releases.def"
+#undef HF_SINCE
+#undef HF_TYPES
+#undef HF_COMPARED
 };
 
 /* Major and minor of "4.46.3" as 446; -1 if it does not have that form. */
@@ -68,4 +84,12 @@ bool plim_hf_release_known(plim_str model_type)
             names_type(releases[i].types, model_type))
             return true;
     return false;
+}
+
+bool plim_hf_release_follows(int release, plim_hf_rule rule, plim_str model_type)
+{
+    for (size_t i = 0; i < PLIM_COUNT(rules); i++)
+        if (rules[i].rule == rule && names_type(rules[i].types, model_type))
+            return release >= rules[i].release;
+    return true;
 }

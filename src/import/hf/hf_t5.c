@@ -16,8 +16,11 @@ typedef struct stack {
     plim_nn *n;
     const config *c;
     bool decoder;
-    uint32_t table;   /* shared.weight */
-    uint32_t memory;  /* the encoder's output; in the decoder only */
+    uint32_t table;  /* shared.weight */
+    uint32_t memory; /* the encoder's output; in the decoder only */
+    uint32_t
+        positions; /* cache_position, of which layers are told, unused or its last one; or PLIM_NONE */
+    uint32_t mask[2]; /* before masking_utils.py: the same */
     uint32_t bias[2]; /* of positions: for a layer's own tokens, and for the encoder's */
 } stack;
 
@@ -162,10 +165,18 @@ static uint32_t attend_to(const stack *s, uint32_t x, uint32_t seen, bool cross,
         plim_hf_update_cache(s->h, &a.k, &a.v, 0);
     plim_nn_called(n, (uint32_t[]){x, seen, a.q, a.k, a.v},
                    5); /* variables, until it returns */
-    if (*bias == PLIM_NONE)
+    const bool earlier = s->h->version < PLIM_HF_SINCE_T5_MASKS;
+    if (*bias == PLIM_NONE) {
         *bias = cross ? no_bias(s, &a) : position_bias(s);
+        if (earlier)
+            *bias = plim_nn_binary(n, "aten.add.Tensor", *bias, s->mask[cross]);
+    }
     a.bias = *bias;
-    a.mask = !s->h->eager           ? sdpa_mask(s, *bias, cross)
+    a.keeps_scores = earlier;
+    if (earlier)
+        a.softmax = PLIM_HF_SOFTMAX_FLOAT;
+    a.mask = earlier                ? PLIM_NONE
+             : !s->h->eager         ? sdpa_mask(s, *bias, cross)
              : s->decoder && !cross ? s->h->mask
                                     : PLIM_NONE;
     x = plim_hf_join_heads(n, plim_hf_attend(s->h, a));
@@ -243,12 +254,33 @@ static uint32_t add_block(stack *s, int64_t i, uint32_t x)
 {
     plim_nn *n = s->n;
     plim_nn_enter(n, plim_nn_name(n, "block.", i), "T5Block");
+    plim_nn_called(n, &s->positions, 1);
     x = add_attention(s, "layer.0", x, false);
+    if (s->decoder && s->positions != PLIM_NONE) /* query_length */
+        plim_nn_holds(n, plim_nn_scalar(n, "aten.add.Tensor",
+                                        plim_nn_select(n, s->positions, 0, -1), 1));
     if (s->decoder)
         x = add_attention(s, "layer.1", x, true);
     x = feed_forward(s, s->decoder ? "layer.2" : "layer.1", x);
     plim_nn_leave(n);
     return x;
+}
+
+/* Of ones, for each sequence; biases of positions are added to them. */
+static void make_masks(stack *s)
+{
+    if (s->h->version >= PLIM_HF_SINCE_MASK_AT_POSITIONS) {
+        s->positions = plim_nn_arange(s->n, s->h->seq);
+        plim_nn_holds(s->n, s->positions);
+    }
+    const uint32_t ones = plim_hf_ones(s->h, PLIM_F32, s->h->seq);
+    if (!s->decoder) {
+        s->mask[0] = plim_hf_numbers(s->h, ones);
+        return;
+    }
+    s->mask[0] = plim_hf_causal_numbers(s->h, ones, s->positions);
+    s->mask[1] =
+        plim_hf_numbers(s->h, plim_hf_ones(s->h, PLIM_I64, plim_nn_dim(s->n, s->memory, 1)));
 }
 
 static uint32_t run_stack(stack s, uint32_t ids)
@@ -259,7 +291,9 @@ static uint32_t run_stack(stack s, uint32_t ids)
     uint32_t x = plim_nn_embedding_op(n, ids, plim_nn_tie(n, "weight", s.table));
     plim_nn_leave(n);
     plim_nn_called(n, &x, 1); /* inputs_embeds, until it returns */
-    if (s.decoder && s.h->eager)
+    if (s.h->version < PLIM_HF_SINCE_T5_MASKS)
+        make_masks(&s);
+    else if (s.decoder && s.h->eager)
         plim_hf_causal_mask(s.h, (plim_hf_mask){.positions = PLIM_NONE, .unpadded = true});
     x = apply_dropout(&s, x);
     for (int64_t i = 0; i < (s.decoder ? s.c->decoder_layers : s.c->layers) && !n->st; i++)
@@ -276,7 +310,8 @@ static void t5_build(plim_hf *h, const void *p)
 {
     config c = *(const config *)p;
     plim_nn *n = &h->n;
-    stack s = {.h = h, .n = n, .c = &c, .bias = {PLIM_NONE, PLIM_NONE}};
+    stack s = {
+        .h = h, .n = n, .c = &c, .positions = PLIM_NONE, .bias = {PLIM_NONE, PLIM_NONE}};
     c.decoder_layers = c.decoder_layers ? c.decoder_layers : c.layers;
     plim_hf_check_heads(h, c.heads, c.heads, c.dim);
     plim_hf_refuse(h, n->dtype == PLIM_F16, "dtype float16");
