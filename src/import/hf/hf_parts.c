@@ -5,7 +5,7 @@
 
 static const plim_ints no_dims = {NULL, 0};
 
-bool plim_hf_follows(const plim_hf *h, plim_hf_rule rule)
+bool plim_hf_follows(const plim_hf *h, plim_hf_change rule)
 {
     return plim_hf_release_follows(h->version, rule, plim_str_of(h->family->model_type));
 }

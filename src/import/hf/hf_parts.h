@@ -7,7 +7,7 @@
 #include "import/hf/hf.h"
 
 /* Whether the model type follows a rule in the release whose classes are built. */
-bool plim_hf_follows(const plim_hf *h, plim_hf_rule rule);
+bool plim_hf_follows(const plim_hf *h, plim_hf_change rule);
 /* The square root of a head's size, by which scores are divided. */
 double plim_hf_head_root(int64_t hidden, int64_t heads);
 

@@ -17,7 +17,7 @@ static const struct {
 };
 
 static const struct {
-    plim_hf_rule rule;
+    plim_hf_change rule;
     int release;
     const char *types;
 } rules[] = {
@@ -86,7 +86,7 @@ bool plim_hf_release_known(plim_str model_type)
     return false;
 }
 
-bool plim_hf_release_follows(int release, plim_hf_rule rule, plim_str model_type)
+bool plim_hf_release_follows(int release, plim_hf_change rule, plim_str model_type)
 {
     for (size_t i = 0; i < PLIM_COUNT(rules); i++)
         if (rules[i].rule == rule && names_type(rules[i].types, model_type))

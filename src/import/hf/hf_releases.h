@@ -25,12 +25,12 @@ enum {
 };
 
 /* What some model types do since one release, and others since another: see releases.def. */
-typedef enum plim_hf_rule {
+typedef enum plim_hf_change {
     PLIM_HF_SDPA,
     PLIM_HF_CASTS,
     PLIM_HF_LOSS,
     PLIM_HF_FUNCTIONS,
-} plim_hf_rule;
+} plim_hf_change;
 
 /* "4.46" or "4.46.3" as 446; NULL: 0.  PLIM_EUSAGE: it is no version, or older than all that are known. */
 plim_status plim_hf_release_parse(const char *text, int *out, plim_err *err);
@@ -41,6 +41,6 @@ bool plim_hf_release_compared(int release, plim_str model_type);
 /* Whether any release before PLIM_HF_OLDEST_FILE was, of this model type. */
 bool plim_hf_release_known(plim_str model_type);
 /* Whether a model type follows the rule in this release. */
-bool plim_hf_release_follows(int release, plim_hf_rule rule, plim_str model_type);
+bool plim_hf_release_follows(int release, plim_hf_change rule, plim_str model_type);
 
 #endif
