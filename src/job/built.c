@@ -20,6 +20,15 @@ static plim_status check_sound(plim_status st, const plim_graph *g)
     return st;
 }
 
+/* Adds a library to those whose classes are assumed. */
+static plim_status name_release(plim_graph *g, const char *release, plim_err *err)
+{
+    g->about.releases =
+        plim_arena_printf(g->arena, PLIM_STR_FMT "%s%s", PLIM_STR_ARG(g->about.releases),
+                          g->about.releases.n ? ", " : "", release);
+    return g->about.releases.p ? PLIM_OK : plim_oom(err);
+}
+
 plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, plim_graph *g,
                            plim_err *err)
 {
@@ -67,6 +76,8 @@ plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, pli
         st = check_sound(plim_quant_apply(g, &job->quant, err), g);
     if (!st && job->adapter.method)
         st = check_sound(plim_adapter_apply(g, &job->adapter, &run, err), g);
+    if (!st && job->adapter.method)
+        st = name_release(g, "peft 0.21", err);
     if (!st && job->fused)
         st = check_sound(plim_fuse_loss(g, job->fused, err), g);
     if (!st)

@@ -151,6 +151,8 @@ static plim_status read_quant(plim_job *job, const plim_settings *s, plim_err *e
 {
     plim_status st = plim_quant_parse(plim_str_of(s->quant), &job->quant, err);
     if (!st)
+        st = plim_quant_release(s->bitsandbytes, &job->quant.release, err);
+    if (!st)
         st = plim_together_check(job, PLIM_TOGETHER_QUANT, NULL, err);
     job->quant.made_as = job->step.dtype;
     if (job->quant.prepare)

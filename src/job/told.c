@@ -88,6 +88,9 @@ plim_status plim_job_resolve(plim_job *job, const plim_graph *g, const plim_step
         {PLIM_SET_transformers, g->about.transformers
                                     ? plim_hf_release_name(job->arena, g->about.transformers).p
                                     : NULL},
+        {PLIM_SET_bitsandbytes, job->quant.kind && !job->settings->bitsandbytes
+                                    ? "0.50"
+                                    : job->settings->bitsandbytes},
         {PLIM_SET_torch, plim_torch_name(job->arena, step->world.lib.torch)},
     };
     plim_status st = put_int(job, PLIM_SET_batch, g->sizes.batch, err);

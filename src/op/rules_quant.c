@@ -41,8 +41,18 @@ static bool check_input(plim_machine *m, plim_t x, int64_t in)
 
 /* ---- 4 bits ------------------------------------------------------------------------ */
 
-enum { BLOCK = 64 };                                         /* weights that share a maximum */
-enum { INPUT, WEIGHT, STATE, SIZE, MADE_AS, COMPUTE, BIAS }; /* of the schema */
+enum { BLOCK = 64 }; /* weights that share a maximum */
+enum {
+    INPUT,
+    WEIGHT,
+    STATE,
+    SIZE,
+    MADE_AS,
+    COMPUTE,
+    BIAS,
+    KEEPS,
+    UNPACKS
+};                                                                 /* of the schema */
 enum { ABSMAX, CODE, NESTED_ABSMAX, NESTED_CODE, OFFSET, STATES }; /* of STATE */
 enum { IN_INPUT, IN_BIAS };                                        /* of the node */
 
@@ -50,6 +60,10 @@ typedef struct packed {
     plim_t absmax;
     bool nested;
     int64_t out, in;
+    plim_dtype made_as;
+    bool keeps_input; /* before 0.43.2, for a gradient that it does not compute */
+    bool
+        unpacks; /* as before 0.50: all but a single row is multiplied with the unpacked weight */
 } packed;
 
 /* The kernel that multiplies packed weights serves few rows; more are multiplied with the weight
@@ -68,6 +82,19 @@ static path path_of(const plim_machine *m, const packed *w, int64_t rows)
     bool long_reach =
         plim_world_is(plim_m_world(m), 80) && w->in * 2 < w->out && w->in * w->out < SMALL;
     return rows > USUALLY && !long_reach ? UNPACKED : EITHER;
+}
+
+/* linear(A, dequantize_4bit(B, state).to(A.dtype).t(), bias)
+ * src: bitsandbytes 0.41 to 0.46 autograd/_functions.py MatMul4Bit.forward */
+static plim_t product_unpacked_first(plim_machine *m, plim_t x, const packed *w, plim_t bias)
+{
+    plim_t absmax = w->nested ? empty_1d(m, PLIM_F32, count_elements(m, w->absmax)) : 0;
+    plim_t weight = plim_m_empty_contig(m, w->made_as, 2, (int64_t[]){w->out, w->in});
+    plim_m_drop(m, absmax);
+    weight = cast_to(m, weight, plim_m_meta(m, x)->dtype);
+    plim_t y = plim_at_linear(m, x, weight, bias);
+    plim_m_drop(m, weight);
+    return y;
 }
 
 /* src: ops.py _dequant_linear_fallback */
@@ -122,8 +149,16 @@ static void linear4bit_backward(plim_machine *m, plim_gnode *n, const plim_t *g,
 }
 static const plim_grad_fn linear4bit_fn = {"MatMul4BitBackward", linear4bit_backward};
 
-static plim_t matmul_4bit(plim_machine *m, plim_t x, const packed *w, plim_t bias,
-                          plim_dtype made_as)
+static plim_t multiply_4bit(plim_machine *m, plim_t x, const packed *w, plim_t bias)
+{
+    const int64_t rows = count_elements(m, x) / PLIM_MAX(w->in, 1);
+    if (w->unpacks && (rows > 1 || plim_m_requires_grad(m, x)))
+        return product_unpacked_first(m, x, w, bias);
+    path how = w->unpacks ? FUSED : path_of(m, w, rows);
+    return how == UNPACKED ? product_unpacked(m, x, w, bias) : product_fused(m, x, w, how);
+}
+
+static plim_t matmul_4bit(plim_machine *m, plim_t x, const packed *w, plim_t bias)
 {
     const plim_t in[] = {x, bias};
     plim_gnode *n = plim_m_node(m, &linear4bit_fn, 2, in);
@@ -131,12 +166,13 @@ static plim_t matmul_4bit(plim_machine *m, plim_t x, const packed *w, plim_t bia
         n->i[0] = w->out;
         n->i[1] = w->in;
         n->i[2] = w->nested ? count_elements(m, w->absmax) : 0;
-        n->i[3] = made_as;
+        n->i[3] = w->made_as;
     }
-    path how = path_of(m, w, count_elements(m, x) / PLIM_MAX(w->in, 1));
+    if (w->keeps_input)
+        plim_m_hold(m, n, x);
     bool mode = plim_m_grad_mode(m);
     plim_m_set_grad_mode(m, false);
-    plim_t y = how == UNPACKED ? product_unpacked(m, x, w, bias) : product_fused(m, x, w, how);
+    plim_t y = multiply_4bit(m, x, w, bias);
     plim_m_set_grad_mode(m, mode);
     plim_m_output(m, n, 0, y);
     return y;
@@ -149,14 +185,20 @@ void plim_run_linear4bit(plim_call *c)
     plim_t x = plim_arg_tensor(c, INPUT), b = plim_arg_tensor(c, BIAS);
     int64_t size[2] = {1, 1};
     plim_arg_ints(c, SIZE, size, 2, 1);
-    packed w = {plim_arg_nth(c, STATE, ABSMAX), plim_arg_count(c, STATE) == STATES, size[0],
-                size[1]};
+    plim_dtype was = plim_m_meta(m, x)->dtype;
+    const packed w = {.absmax = plim_arg_nth(c, STATE, ABSMAX),
+                      .nested = plim_arg_count(c, STATE) == STATES,
+                      .out = size[0],
+                      .in = size[1],
+                      .made_as = plim_arg_dtype(c, MADE_AS, was),
+                      .keeps_input = plim_arg_int(c, KEEPS, 0),
+                      .unpacks = plim_arg_int(c, UNPACKS, 0)};
     if (!check_input(m, x, w.in))
         return;
-    plim_dtype was = plim_m_meta(m, x)->dtype, compute = plim_arg_dtype(c, COMPUTE, was);
+    plim_dtype compute = plim_arg_dtype(c, COMPUTE, was);
     x = plim_at_to(m, x, compute);
     b = plim_at_to(m, b, compute);
-    plim_t y = matmul_4bit(m, x, &w, b, plim_arg_dtype(c, MADE_AS, was));
+    plim_t y = matmul_4bit(m, x, &w, b);
     plim_t r = plim_at_to(m, y, was), all[] = {y, b, x};
     for (size_t i = 0; i < PLIM_COUNT(all); i++)
         plim_m_drop(m, all[i]);

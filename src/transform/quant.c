@@ -59,6 +59,36 @@ plim_status plim_quant_parse(plim_str text, plim_quant *out, plim_err *err)
     return st || out->kind ? st : parse_kind(text, out, err);
 }
 
+/* ---- the release ----------------------------------------------------------------- */
+
+/* "0.43.1" as 4301; -1 if it does not have that form. */
+static int read_release(const char *text)
+{
+    int part[3] = {0, 0, 0}, k = 0, digits = 0;
+    for (; *text && k < 3; text++) {
+        if (*text >= '0' && *text <= '9' && digits < 2) {
+            part[k] = 10 * part[k] + (*text - '0');
+            digits++;
+        } else if (*text == '.' && digits) {
+            k++;
+            digits = 0;
+        } else {
+            return -1;
+        }
+    }
+    return digits || k == 3 ? 10000 * part[0] + 100 * part[1] + part[2] : -1;
+}
+
+plim_status plim_quant_release(const char *text, int *out, plim_err *err)
+{
+    *out = text ? read_release(text) : PLIM_BNB_NEWEST;
+    return *out >= PLIM_BNB_OLDEST
+               ? PLIM_OK
+               : plim_fail(err, PLIM_EUSAGE, 0,
+                           "'bitsandbytes' is '%s': known are the releases 0.41 to 0.50",
+                           text);
+}
+
 /* ---- which modules ---------------------------------------------------------------- */
 
 /* The weight that a call of a Linear or a Conv1D multiplies by, its bias, and its sizes. */
@@ -226,8 +256,11 @@ static void replace_call(packer *p, const plim_node *first, const plim_node *las
     plim_graph *g = n->g;
     bool eight = p->spec->kind == PLIM_QUANT_INT8;
     uint32_t x = plim_call_input(g, first, last), result = last[-1].outs[0];
-    plim_dtype made = made_as(p, l->weight),
-               compute = p->spec->compute != PLIM_DTYPE_COUNT ? p->spec->compute : made;
+    const int release = p->spec->release;
+    plim_dtype made =
+                   release < PLIM_BNB_SINCE_PACKED_AS_MADE ? PLIM_F16 : made_as(p, l->weight),
+               compute = p->spec->compute != PLIM_DTYPE_COUNT ? p->spec->compute
+                                                              : made_as(p, l->weight);
     n->scope = first->scope;
     const uint32_t *part = pack_weight(p, l);
     if (n->st)
@@ -243,6 +276,8 @@ static void replace_call(packer *p, const plim_node *first, const plim_node *las
                                   ARG_IS("size", INTS(l->out, l->in)),
                                   ARG_I("made_as", made),
                                   ARG_I("compute", compute),
+                                  ARG_I("keeps_input", release < PLIM_BNB_SINCE_INPUTS_FREED),
+                                  ARG_I("unpacks", release < PLIM_BNB_SINCE_PACKED_PRODUCTS),
                                   ARG_T("bias", l->bias)};
     uint32_t without = l->bias == PLIM_NONE;
     if (eight)
@@ -284,6 +319,27 @@ static void replace_all(packer *p)
     }
 }
 
+/* Which release was assumed, and that runs of an older one were not compared. */
+static void say_release(packer *p)
+{
+    plim_graph *g = p->n.g;
+    const int r = p->spec->release;
+    const bool known = r <= PLIM_BNB_NEWEST;
+    g->about.releases = plim_arena_printf(
+        g->arena, PLIM_STR_FMT "%sbitsandbytes %d.%d", PLIM_STR_ARG(g->about.releases),
+        g->about.releases.n ? ", " : "", (known ? r : PLIM_BNB_NEWEST) / 10000,
+        (known ? r : PLIM_BNB_NEWEST) / 100 % 100);
+    if (r != PLIM_BNB_NEWEST)
+        g->about.note = plim_arena_printf(
+            g->arena, PLIM_STR_FMT "%s%s", PLIM_STR_ARG(g->about.note),
+            g->about.note.n ? "; " : "",
+            known
+                ? "this release of bitsandbytes was not compared with runs: its code was read"
+                : "this release of bitsandbytes is not known: 0.50 is counted");
+    if (!g->about.releases.p || !g->about.note.p)
+        p->n.st = plim_oom(p->n.err);
+}
+
 static void add_note(packer *p)
 {
     plim_assert(p->n_made > 0);
@@ -314,5 +370,7 @@ plim_status plim_quant_apply(plim_graph *g, const plim_quant *spec, plim_err *er
         plim_nn_fail(&p.n, PLIM_EUSAGE, "quant: the model has no linear layer to quantize");
     if (!p.n.st)
         add_note(&p);
+    if (!p.n.st)
+        say_release(&p);
     return p.n.st;
 }

@@ -43,7 +43,24 @@ typedef struct plim_quant {
         made_as;   /* of the weights before they were packed; PLIM_DTYPE_COUNT: the graph's */
     plim_str skip; /* modules that are not packed: "lm_head+k_proj"; "": those that
                            transformers leaves out */
+    int release;   /* of bitsandbytes: 4301 for 0.43.1 */
 } plim_quant;
+
+/* Releases of bitsandbytes since which something holds.  src: its nn/modules.py and autograd/_functions.py of 0.41.3, 0.42.0,
+ * 0.43.0 to 0.43.2, 0.44.1, 0.45.5, 0.46.1 and 0.50 */
+enum {
+    PLIM_BNB_OLDEST = 4100,
+    PLIM_BNB_SINCE_PACKED_AS_MADE =
+        4300, /* before, weights became fp16 before they were packed */
+    PLIM_BNB_SINCE_INPUTS_FREED =
+        4302, /* before, each product kept its input for a gradient of the weight */
+    PLIM_BNB_SINCE_PACKED_PRODUCTS =
+        5000, /* kernels multiply by packed weights; not yet in 0.46.1 */
+    PLIM_BNB_NEWEST = 5000,
+};
+
+/* "0.43.1" as 4301; NULL: the newest.  PLIM_EUSAGE: it is no version, or older than all that are known. */
+plim_status plim_quant_release(const char *text, int *out, plim_err *err);
 
 /* Parses "nf4,double,compute=bf16,prepare,skip=lm_head"; PLIM_EUSAGE names the item.  Texts are
  * borrowed. */
