@@ -126,9 +126,11 @@ static bool find_layer(const plim_graph *g, const plim_node *first, const plim_n
 typedef struct packer {
     plim_nn n;
     const plim_quant *spec;
-    plim_str last;    /* the parameter that was registered last */
-    bool *tied;       /* by value: another parameter has its storage */
-    bool skips;       /* a module was left out by its name */
+    plim_str last; /* the parameter that was registered last */
+    bool *tied;    /* by value: another parameter has its storage */
+    uint32_t
+        table;  /* of the maxima that are packed, too: before 0.46 all weights have the same */
+    bool skips; /* a module was left out by its name */
     uint64_t weights; /* packed so far */
     plim_map made;    /* names of packed weights: index into parts */
     uint32_t (*parts)[PLIM_QUANT_PARTS], n_made, cap_made;
@@ -208,7 +210,9 @@ static void make_parts(packer *p, int64_t n, int64_t out, uint32_t *part)
         return;
     part[2] =
         plim_nn_packed(nn, "weight.nested_absmax", PLIM_F32, INTS(ceil_div(blocks, AGAIN)));
-    part[3] = plim_nn_packed(nn, "weight.nested_quant_map", PLIM_F32, INTS(CODES_AGAIN));
+    part[3] = p->spec->release < PLIM_BNB_SINCE_TABLES_COPIED
+                  ? p->table
+                  : plim_nn_packed(nn, "weight.nested_quant_map", PLIM_F32, INTS(CODES_AGAIN));
     part[4] = plim_nn_packed(nn, "weight.nested_offset", PLIM_F32, (plim_ints){NULL, 0});
 }
 
@@ -324,12 +328,12 @@ static void say_release(packer *p)
 {
     plim_graph *g = p->n.g;
     const int r = p->spec->release;
-    const bool known = r <= PLIM_BNB_NEWEST;
+    const bool known = r <= PLIM_BNB_NEWEST, eight = p->spec->kind == PLIM_QUANT_INT8;
     g->about.releases = plim_arena_printf(
         g->arena, PLIM_STR_FMT "%sbitsandbytes %d.%d", PLIM_STR_ARG(g->about.releases),
         g->about.releases.n ? ", " : "", (known ? r : PLIM_BNB_NEWEST) / 10000,
         (known ? r : PLIM_BNB_NEWEST) / 100 % 100);
-    if (r != PLIM_BNB_NEWEST)
+    if (r != PLIM_BNB_NEWEST && (eight || r / 100 != PLIM_BNB_OLDEST / 100))
         g->about.note = plim_arena_printf(
             g->arena, PLIM_STR_FMT "%s%s", PLIM_STR_ARG(g->about.note),
             g->about.note.n ? "; " : "",
@@ -359,7 +363,8 @@ plim_status plim_quant_apply(plim_graph *g, const plim_quant *spec, plim_err *er
     packer p = {.spec = spec, .last = PLIM_STR("")};
     plim_nn_init(&p.n, g, err);
     if (spec->twice) /* the table that each weight has a copy of: functional.py name2qmap */
-        plim_nn_packed(&p.n, "bitsandbytes.name2qmap.dynamic", PLIM_F32, INTS(CODES_AGAIN));
+        p.table = plim_nn_packed(&p.n, "bitsandbytes.name2qmap.dynamic", PLIM_F32,
+                                 INTS(CODES_AGAIN));
     if (!find_kept(&p))
         return plim_oom(err);
     replace_all(&p);

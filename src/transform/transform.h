@@ -54,6 +54,8 @@ enum {
         4300, /* before, weights became fp16 before they were packed */
     PLIM_BNB_SINCE_INPUTS_FREED =
         4302, /* before, each product kept its input for a gradient of the weight */
+    PLIM_BNB_SINCE_TABLES_COPIED =
+        4600, /* before, packed maxima of all weights share a table */
     PLIM_BNB_SINCE_PACKED_PRODUCTS =
         5000, /* kernels multiply by packed weights; not yet in 0.46.1 */
     PLIM_BNB_NEWEST = 5000,

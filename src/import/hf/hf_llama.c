@@ -661,7 +661,7 @@ static const plim_hf_family llama_families[] = {
      ROW(.prefix = "Gemma3", .windows = WINDOW_PATTERN, .gemma = true, .post_norms = true,
          .query_scalar = true, .late_qk_norm = true, .two_tables = true, .model = "TextModel")},
     {"phi3", "Phi3ForCausalLM", phi3_defaults, ROW(.prefix = "Phi3", .windows = WINDOW_ALL, .fused = true)},
-    {"mixtral", "MixtralForCausalLM", mixtral_defaults, ROW(.prefix = "Mixtral", .windows = WINDOW_ALL, .moe = &mixtral_moe, .computed = 448)},
+    {"mixtral", "MixtralForCausalLM", mixtral_defaults, ROW(.prefix = "Mixtral", .windows = WINDOW_ALL, .moe = &mixtral_moe)},
     {"qwen2_moe", "Qwen2MoeForCausalLM", qwen2_moe_defaults,
      ROW(.prefix = "Qwen2Moe", .windows = WINDOW_LOWEST, .qkv_bias = true, .moe = &qwen2_moe)},
     {"qwen3_moe", "Qwen3MoeForCausalLM", qwen3_moe_defaults,
