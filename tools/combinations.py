@@ -27,7 +27,7 @@ ROWS = {  # the settings whose values are rows
     "optimizer": ("optim/optims.def", "PLIM_OPTIM"), "ema": ("optim/emas.def", "PLIM_EMA"),
     "loop": ("settings/loops.def", "PLIM_LOOP")}
 GOLDENS = ["idiom/idiom", "scaler/scaler", "tune/tune", "share/share", "share/part", "share/context", "share/experts",
-           "share/stage", "loss/loss", "megatron/gpt"]
+           "share/stage", "loss/loss", "megatron/gpt", "releases/releases", "releases/bnb"]
 MEGATRON = "a model of Megatron-LM"
 CARDS = ["strategy", "tp", "sequence_parallel", "pp", "schedule", "cp", "ep", MEGATRON]  # rows of the first table
 

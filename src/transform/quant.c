@@ -337,9 +337,9 @@ static void say_release(packer *p)
         g->about.note = plim_arena_printf(
             g->arena, PLIM_STR_FMT "%s%s", PLIM_STR_ARG(g->about.note),
             g->about.note.n ? "; " : "",
-            known
-                ? "this release of bitsandbytes was not compared with runs: its code was read"
-                : "this release of bitsandbytes is not known: 0.50 is counted");
+            known ? eight ? "with int8, bitsandbytes 0.50 is counted, whatever the release"
+                          : "this release of bitsandbytes was not compared with runs"
+                  : "this release of bitsandbytes is not known: 0.50 is counted");
     if (!g->about.releases.p || !g->about.note.p)
         p->n.st = plim_oom(p->n.err);
 }
