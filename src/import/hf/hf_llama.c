@@ -436,6 +436,10 @@ static uint32_t table_mask(const llama *l)
 {
     plim_nn *n = l->n;
     const int64_t side = l->c->positions;
+    if (l->h->bind->prompts)
+        plim_nn_fail(n, PLIM_EUNSUPPORTED,
+                     "prompts of generate() are not known as transformers %d.%d masks them",
+                     l->h->version / 100, l->h->version % 100);
     uint32_t table = plim_nn_temporary_buffer(n, "causal_mask", PLIM_BOOL, INTS(side, side));
     uint32_t x = plim_nn_unsqueeze(n, plim_nn_unsqueeze(n, table, 0), 0);
     x = NN_OP(n, "aten.repeat.default", ARG_T("self", x),

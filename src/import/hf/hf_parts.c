@@ -71,6 +71,8 @@ uint32_t plim_hf_positions(plim_hf *h)
         return h->positions = plim_nn_input(&h->n, "position_ids", PLIM_I64, INTS(1, h->seq));
     if (h->bind->prompts) { /* src: generation/utils.py prepare_inputs_for_generation */
         plim_nn_input(&h->n, "attention_mask", PLIM_I64, INTS(h->batch, h->seq));
+        if (h->version < PLIM_HF_SINCE_NO_CACHE_POSITION)
+            plim_nn_input(&h->n, "cache_position", PLIM_I64, INTS(h->seq));
         return h->positions =
                    plim_nn_input(&h->n, "position_ids", PLIM_I64, INTS(h->batch, h->seq));
     }
