@@ -144,6 +144,14 @@ static uint32_t project_heads(const stack *s, const char *name, uint32_t x)
     return plim_hf_split_heads(s->n, x, s->c->dim);
 }
 
+/* cache_position[-1] + 1, which the open module holds. */
+static void count_tokens(const stack *s)
+{
+    if (s->positions != PLIM_NONE)
+        plim_nn_holds(s->n, plim_nn_scalar(s->n, "aten.add.Tensor",
+                                           plim_nn_select(s->n, s->positions, 0, -1), 1));
+}
+
 /* Attention from x to `seen`, which is x itself unless `cross`; *bias is created once and
  * shared by all blocks. */
 static uint32_t attend_to(const stack *s, uint32_t x, uint32_t seen, bool cross,
@@ -167,6 +175,8 @@ static uint32_t attend_to(const stack *s, uint32_t x, uint32_t seen, bool cross,
                    5); /* variables, until it returns */
     const bool earlier = s->h->version < PLIM_HF_SINCE_T5_MASKS;
     if (*bias == PLIM_NONE) {
+        if (!cross)
+            count_tokens(s); /* real_seq_length */
         *bias = cross ? no_bias(s, &a) : position_bias(s);
         if (earlier)
             *bias = plim_nn_binary(n, "aten.add.Tensor", *bias, s->mask[cross]);
@@ -190,6 +200,8 @@ static uint32_t add_attention(stack *s, const char *name, uint32_t x, bool cross
     plim_nn *n = s->n;
     plim_nn_enter(n, name, cross ? "T5LayerCrossAttention" : "T5LayerSelfAttention");
     plim_nn_order(n, "SelfAttention EncDecAttention *");
+    if (cross)
+        count_tokens(s); /* query_length */
     uint32_t normed = add_norm(s, "layer_norm", x);
     uint32_t y = attend_to(s, normed, cross ? s->memory : normed, cross, &s->bias[cross]);
     plim_nn_called(n, (uint32_t[]){x, normed, y}, 3); /* attention_output */
@@ -256,9 +268,6 @@ static uint32_t add_block(stack *s, int64_t i, uint32_t x)
     plim_nn_enter(n, plim_nn_name(n, "block.", i), "T5Block");
     plim_nn_called(n, &s->positions, 1);
     x = add_attention(s, "layer.0", x, false);
-    if (s->decoder && s->positions != PLIM_NONE) /* query_length */
-        plim_nn_holds(n, plim_nn_scalar(n, "aten.add.Tensor",
-                                        plim_nn_select(n, s->positions, 0, -1), 1));
     if (s->decoder)
         x = add_attention(s, "layer.1", x, true);
     x = feed_forward(s, s->decoder ? "layer.2" : "layer.1", x);
@@ -328,6 +337,8 @@ static void t5_build(plim_hf *h, const void *p)
     uint32_t shifted = plim_hf_shift_right(h, labels);
     h->seq = plim_nn_dim(n, shifted, 1); /* tokens are those of the decoder from here on */
     uint32_t x = run_stack(s, shifted);
+    if (h->version < PLIM_HF_SINCE_T5_MASKS)
+        plim_nn_holds(n, x); /* decoder_outputs */
     if (c.tie)
         x = plim_nn_scalar(n, "aten.mul.Tensor", x, 1 / sqrt((double)c.hidden));
     plim_nn_enter(n, "lm_head", "Linear");
