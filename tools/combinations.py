@@ -166,6 +166,7 @@ FURTHER = [
     ("llama", {"checkpoint": "blocks,reentrant", "dp": 2, "strategy": "fsdp2"}), (MEGATRON, {"pp": 2, "strategy": "megatron_fsdp"}),
     ("llama", {"grad_scaler": True, "dtype": "fp16"}), ("llama", {"peft": "prompt_tuning", "cp": 2, "strategy": "ddp"}),
     ("llama", {"grad_scaler": True, "autocast": "fp16", "cp": 2, "strategy": "ddp"}), ("resnet18", {"gpu": "t4", "vram": "8GiB"}),
+    ("llama", {"bitsandbytes": "0.41"}), ("resnet18", {"transformers": "5.24"}),
 ]
 
 
