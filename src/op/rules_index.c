@@ -557,14 +557,55 @@ void plim_kernel_index_put(plim_call *c)
                          plim_arg_tensor(c, 2), !plim_arg_int(c, 4, 0));
 }
 
-/* Each index is saved in the slot of its dim. */
+/* What stands in place of a mask: n indices from `at` on, views of `found`. */
+typedef struct expanded {
+    plim_t found; /* 0: there is no mask */
+    uint32_t at, n;
+} expanded;
+
+/* In place of a mask that is true `count` times the positions where it is, an index for each of its dims.
+ * src: native/IndexingUtils.h, expandTensors */
+static expanded expand_mask(plim_machine *m, plim_t *idx, uint32_t *k, int64_t count)
+{
+    expanded e = {0, 0, 0};
+    while (e.at < *k && !(idx[e.at] && plim_m_meta(m, idx[e.at])->dtype == PLIM_BOOL))
+        e.at++;
+    const uint32_t rank = e.at < *k ? (uint32_t)plim_m_meta(m, idx[e.at])->rank : 0;
+    if (count < 1 || !rank || *k + rank - 1 > PLIM_MAX_RANK)
+        return e;
+    const int64_t dims[2] = {rank, count};
+    e.found = plim_m_empty_contig(m, PLIM_I64, 2, dims);
+    e.n = rank;
+    plim_meta row = *plim_m_meta(m, e.found);
+    row.rank = 1;
+    row.dim[0] = count;
+    row.stride[0] = 1;
+    for (uint32_t i = *k; i-- > e.at + 1;)
+        idx[i + rank - 1] = idx[i];
+    for (uint32_t i = 0; i < rank; i++)
+        idx[e.at + i] = plim_m_alias(m, e.found, &row);
+    *k += rank - 1;
+    return e;
+}
+
+static void drop_expanded(plim_machine *m, const plim_t *idx, expanded e)
+{
+    drop_all(m, idx + e.at, e.n);
+    plim_m_drop(m, e.found);
+}
+
+/* Each index is saved in the slot of its dim, a mask as it is: it is expanded again. */
 static void index_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     plim_t idx[PLIM_MAX_RANK];
+    uint32_t k = (uint32_t)n->in_meta[0].rank;
     for (uint32_t i = 0; i < PLIM_MAX_RANK; i++)
         idx[i] = plim_m_saved(m, n, i);
     plim_backward_fresh(m, n, g, dx);
-    index_put_inside(m, &n->in_meta[0], idx, (uint32_t)n->in_meta[0].rank, g[0], false);
+    const expanded e = expand_mask(m, idx, &k, n->i[0]);
+    index_put_inside(m, &n->in_meta[0], idx, PLIM_MIN(k, (uint32_t)n->in_meta[0].rank), g[0],
+                     false);
+    drop_expanded(m, idx, e);
 }
 static const plim_grad_fn index_fn = {"IndexBackward0", index_backward};
 
@@ -574,14 +615,21 @@ void plim_run_index(plim_call *c)
     plim_t x = plim_arg_tensor(c, 0), idx[PLIM_MAX_RANK] = {0}, copies[PLIM_MAX_RANK];
     uint32_t k = plim_arg_tensors(c, 1, idx, PLIM_MAX_RANK);
     plim_meta out;
+    const uint32_t given = k;
+    plim_t asked[PLIM_MAX_RANK];
+    memcpy(asked, idx, sizeof asked);
+    const expanded e = expand_mask(m, idx, &k, plim_arg_int(c, 2, 0));
     if (!index_meta(m, plim_m_meta(m, x), idx, k, &out))
         return;
     plim_gnode *n = plim_m_node(m, &index_fn, 1, &x);
-    for (uint32_t i = 0; i < k; i++)
-        plim_m_save(m, n, i, idx[i]);
+    for (uint32_t i = 0; i < given; i++)
+        plim_m_save(m, n, i, asked[i]);
+    if (n)
+        n->i[0] = plim_arg_int(c, 2, 0);
     align_indices(m, idx, k, copies);
     plim_t y = plim_m_empty(m, &out);
     drop_all(m, copies, k);
+    drop_expanded(m, idx, e);
     plim_m_output(m, n, 0, y);
     plim_ret(c, y);
 }
@@ -680,6 +728,10 @@ void plim_run_index_put(plim_call *c)
     plim_t copies[PLIM_MAX_RANK];
     uint32_t k = plim_arg_tensors(c, 1, idx, PLIM_MAX_RANK);
     plim_meta part = {.rank = 0};
+    const uint32_t given = k;
+    plim_t asked[PLIM_MAX_RANK];
+    memcpy(asked, idx, sizeof asked);
+    const expanded e = expand_mask(m, idx, &k, plim_arg_int(c, 4, 0));
     if (has_mask(m, idx, k)) {
         uint64_t one = 0;
         plim_meta_numel(plim_m_meta(m, in[1]), &one);
@@ -695,8 +747,8 @@ void plim_run_index_put(plim_call *c)
     }
     plim_gnode *n = plim_m_node(m, &index_put_fn, 2, in);
     plim_m_note(m, n, &part);
-    for (uint32_t i = 0; i < k; i++)
-        plim_m_save(m, n, i, idx[i]);
+    for (uint32_t i = 0; i < given; i++)
+        plim_m_save(m, n, i, asked[i]);
     plim_t y;
     if (c->inplace) {
         y = plim_m_ref(m, in[0]);
@@ -711,6 +763,7 @@ void plim_run_index_put(plim_call *c)
         align_indices(m, idx, k, copies);
         drop_all(m, copies, k);
     }
+    drop_expanded(m, idx, e);
     plim_ret(c, y);
 }
 

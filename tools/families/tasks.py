@@ -135,7 +135,7 @@ SWITCHED = {"tie_word_embeddings", "rope_type"}
 MULTIPLES = {"n_routed_experts": "n_group", "num_experts": "n_group"}
 
 # Where a type was learnt, as a test of its keys: of configurations beyond, which no model has, code does something else.
-DEEP = "vision_config.depth - 1 > vision_config.deepstack_visual_indexes[2] and text_config.num_hidden_layers > 3"
+DEEP = "len(vision_config.deepstack_visual_indexes) == 3 and vision_config.depth - 1 > vision_config.deepstack_visual_indexes[2] and text_config.num_hidden_layers > 3"
 HYBRID = "head_dim % 2 == 0 and int(head_dim * rope_parameters.partial_rotary_factor) % 2 == 0 and linear_conv_kernel_dim > 1 and " \
     "num_attention_heads > num_key_value_heads"
 REQUIRED = {"qwen2_5_vl": "vision_config.spatial_merge_size > 1", "qwen3_vl": DEEP, "qwen3_vl_moe": DEEP, "qwen3_next": HYBRID, "qwen3_5_text": HYBRID, "qwen3_5_moe_text": HYBRID}

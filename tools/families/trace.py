@@ -117,16 +117,23 @@ def _indexed(x: torch.Tensor, index: Any) -> torch.Tensor:
     return out if out is not x else torch.Tensor.__getitem__(x, index)
 
 
-def _positions(index: Any, count: int) -> Any:
-    """An index with what PyTorch makes of a mask: the positions where it is true, of which there are as many."""
+def _positions(index: Any, recorder: "_Recorder") -> Any:
+    """An index with what PyTorch makes of a mask: the positions where it is true, of which there are as many.  Recorded is the mask."""
     out: List[Any] = []
     for part in index if isinstance(index, tuple) else (index,):
-        if count and torch.is_tensor(part) and part.is_meta and part.dtype == torch.bool:
-            found = torch.empty(part.dim(), count, dtype=torch.int64, device="meta")
-            out += [torch.select(found, 0, i) for i in range(part.dim())]
+        if recorder.masked and torch.is_tensor(part) and part.is_meta and part.dtype == torch.bool:
+            with _quiet(recorder):
+                for _ in range(part.dim()):
+                    out.append(torch.empty(recorder.masked, dtype=torch.int64, device="meta"))
+                    out[-1]._mask = part
         else:
             out.append(part)
     return tuple(out) if isinstance(index, tuple) or len(out) > 1 else out[0]
+
+
+def _mask_of(x: Any) -> Any:
+    """What a tensor of positions was made of, or what it is."""
+    return getattr(x, "_mask", x) if torch.is_tensor(x) else x
 
 
 class _Reads(TorchFunctionMode):
@@ -146,7 +153,7 @@ class _Reads(TorchFunctionMode):
                 if len(self.log) > 400:
                     del self.log[:200]
         if func in (torch.Tensor.__getitem__, torch.Tensor.__setitem__) and args[0].is_meta and self.recorder.stack:
-            args = (args[0], _positions(args[1], self.recorder.masked), *args[2:])
+            args = (args[0], _positions(args[1], self.recorder), *args[2:])
         if func == torch.Tensor.__getitem__ and args[0].is_meta and self.recorder.stack:
             return _indexed(*args)
         if func is custom_function_call:  # within torch.vmap: it asks for the mode by its class
@@ -266,7 +273,7 @@ class _Recorder(ProxyTorchDispatchMode):
         kwargs = kwargs or {}
         if self.quiet or not self.stack:
             return func(*args, **kwargs)
-        tensors = [t for t in pytree.tree_leaves((args, kwargs)) if torch.is_tensor(t)]
+        tensors = [_mask_of(t) for t in pytree.tree_leaves((args, kwargs)) if torch.is_tensor(t)]
         if any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors)):
             with _Below(self):  # torch.vmap: what is called on the tensors themselves
                 return func(*args, **kwargs)
@@ -311,13 +318,16 @@ class _Recorder(ProxyTorchDispatchMode):
 
     def _named(self, func: Any, args: Any, kwargs: Any) -> Dict[str, Any]:
         def plain(x: Any) -> Any:
+            x = _mask_of(x)
             if isinstance(x, torch.dtype):
                 source = self.reads.source(x) if x.is_floating_point else None
                 return Typed(x, source) if source is not None else x
             if torch.is_tensor(x):
                 value = self.value_of(x)
                 return value if not value.grad or torch.is_grad_enabled() else self.detached(value)
-            return [plain(y) for y in x] if isinstance(x, (list, tuple)) else x
+            if isinstance(x, (list, tuple)):
+                return [plain(y) for i, y in enumerate(x) if not (i and hasattr(y, "_mask") and _mask_of(x[i - 1]) is y._mask)]
+            return x
 
         given = dict(kwargs)
         defaults = {}
@@ -330,6 +340,9 @@ class _Recorder(ProxyTorchDispatchMode):
             have = [1] * (len(given["size"]) - given["self"].dim()) + list(given["self"].shape)
             given["size"] = [h if n == -1 else n for n, h in zip(given["size"], have)]
         names = [arg.name for arg in func._schema.arguments]
+        if isinstance(given.get("indices"), (list, tuple)) and any(hasattr(t, "_mask") for t in given["indices"]):
+            given["true"] = self.masked
+            names.append("true")
         whole = {name for name, value in defaults.items()
                  if value is not None and (str(func) in WHOLE or isinstance(value, float))}
         given = {**{name: defaults[name] for name in whole}, **given}

@@ -90,6 +90,22 @@ static plim_str word_in(plim_json *j, plim_str outer, const char *name, plim_str
     return found;
 }
 
+/* Of a model of several parts whose file says it of the text model alone: its checkpoint is in that type, and loading asks
+ * the checkpoint. */
+static plim_str dtype_in(plim_str part)
+{
+    plim_str key, found = PLIM_STR("");
+    plim_json j;
+    plim_json_init(&j, part, NULL);
+    j.lax = true;
+    plim_json_object(&j);
+    while (plim_json_member(&j, &key)) {
+        const plim_str word = plim_hf_word(&j);
+        found = plim_str_is(key, "dtype") || plim_str_is(key, "torch_dtype") ? word : found;
+    }
+    return found;
+}
+
 /* The release that the model is built after, unless the user asks for one: "5.17.0" as 517; the newest of an earlier
  * or a later one, and of what is not a version.  Files of earlier ones are all over the hub, and read with newer ones. */
 static int version_of(plim_str word)
@@ -141,6 +157,8 @@ static plim_status read_head(plim_bytes b, head *out, plim_err *err)
         else
             plim_json_skip(&j);
     }
+    if (!j.bad && !out->dtype.n && out->text.n)
+        out->dtype = dtype_in(out->text);
     return plim_json_end(&j);
 }
 
