@@ -151,7 +151,7 @@ typedef struct fam_stmt {
     const struct fam_stmt *body; /* what runs if a test passes */
     const fam_expr **index;      /* of the braces in text */
     const char *part;            /* of a call or a loop: what its place adds to this one */
-    bool persistent, param;
+    bool persistent, param, frozen;
     bool outside; /* a call by its whole path */
 } fam_stmt;
 

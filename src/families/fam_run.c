@@ -132,6 +132,8 @@ static uint32_t leaf_of_type(runner *r, const fam_stmt *s, plim_str name, plim_i
                   : s->persistent ? plim_nn_buffer(r->n, name.p, t, shape)
                                   : plim_nn_temporary_buffer(r->n, name.p, t, shape);
     r->n->dtype = model;
+    if (s->frozen && !r->n->st)
+        plim_nn_freeze(r->n, id);
     return id;
 }
 

@@ -406,7 +406,8 @@ static bool read_worded(reader *r, fam_stmt *s)
             s->args = read_args(r, "", words[i].then == NAMED_REFS, &s->n, 0);
         return true;
     }
-    s->param = take_word(r, "param");
+    s->frozen = take_word(r, "frozen");
+    s->param = s->frozen || take_word(r, "param");
     s->persistent = s->param || take_word(r, "buffer");
     if (s->persistent || take_word(r, "temporary")) {
         read_leaf(r, s);

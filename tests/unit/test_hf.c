@@ -489,9 +489,6 @@ static void test_texts(void **state)
     } rows[] = {
         {"{\"model_type\":\"sees\",\"text_config\":{\"model_type\":\"llama\",", "}",
          "only the text model of this 'sees' is counted; its other", 0},
-        {"{\"model_type\":\"qwen3_vl\",\"text_config\":{\"model_type\":\"qwen3_vl_text\",",
-         "}", "only the text model of this 'qwen3_vl' is counted, as that of qwen3; its other",
-         2 * 4},
         {"{\"model_type\":\"qwen2_5_vl\",\"vision_config\":{\"depth\":2},", "",
          "only the text model of this 'qwen2_5_vl' is counted, as that of qwen2; its other",
          3 * 8},

@@ -127,7 +127,8 @@ class Emit:
             blocks.setdefault(self.place(p), []).append(p.name or "/")
         images = [self.image()] if study.task.has("$height") else []
         named = {k for k, v in study.plain.items() if isinstance(v, str)}  # their words are all that is known of them
-        keys = self.ordered(sorted(k for k in (self.used | set(study.refused) | named) if k in study.plain))
+        keys = self.ordered(sorted(k for k in (self.used | set(study.refused) | named)
+                                  if k in study.plain or k in study.extra and k in self.used))
         task = study.task
         head = [f"family {study.kind}", f"class {study.cls.__name__}", f"task {task.name}",
                 f"made {study.version}, {len(study.runs)} runs, {self.family.checked} more were right"]
@@ -201,7 +202,7 @@ class Emit:
         """A question mark: null is as if it were not there."""
         study = self.family.study
         optional = "?" if raw_default(*study.owner(key)) is None else ""
-        default = self.family.defaults.get(key, "?")
+        default = self.family.defaults.get(key, "?" if key in study.plain else "None")  # of a key that comes with others' values
         needed = key in NEEDED.get(study.kind, {}) or key in getattr(study.cls, "needed", ()) or default == "?"
         return f"key {key}{optional}: {self.domain(key)}" + ("" if needed else f" = {default}")
 

@@ -787,7 +787,8 @@ def static(model: torch.nn.Module, lists: Set[str], dtype: torch.dtype) -> List[
                     signs.append(("tie", name, first[id(leaf)]))
                     continue
                 first[id(leaf)] = full
-                signs.append((kind, name, kind == "param" or name not in module._non_persistent_buffers_set,
+                word = "frozen" if kind == "param" and not leaf.requires_grad else kind
+                signs.append((word, name, kind == "param" or name not in module._non_persistent_buffers_set,
                               len(leaf.shape)))
                 body.holes += [("int", n) for n in leaf.shape] + [("dtype", dtype if kind == "param" and leaf.is_floating_point() else leaf.dtype)]
         for name, child in module._modules.items():

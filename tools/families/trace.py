@@ -550,6 +550,7 @@ def _tensors(name: str, value: Any, depth: int = 0) -> Iterator[Tuple[str, torch
 
 def trace(module: torch.nn.Module, kwargs: Dict[str, Any], masked: int = 0) -> Call:
     """The call of the model, with all that it calls.  masked: how often masks that are indices are true."""
+    trained = {id(leaf) for leaf in module.parameters() if leaf.requires_grad}
     module.requires_grad_(False)
     recorder = _Recorder()
     recorder.masked = masked
@@ -558,7 +559,7 @@ def trace(module: torch.nn.Module, kwargs: Dict[str, Any], masked: int = 0) -> C
     gc.disable()
     try:
         for path, leaf in [*module.named_parameters(), *module.named_buffers()]:
-            recorder.add(leaf, leaf=path).grad = isinstance(leaf, torch.nn.Parameter) and leaf.is_floating_point()
+            recorder.add(leaf, leaf=path).grad = id(leaf) in trained
         for _, tensor in _tensors("", kwargs):
             recorder.add(tensor)
         with _answers(), _remembered(module) as held, _seen(module, recorder), recorder.reads, \
