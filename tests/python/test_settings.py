@@ -43,7 +43,7 @@ def values(setting, chance):
             "alloc_conf": ["max_split_size_mb:64"], "allocator": ["caching", "none"], "within": ["5%", "64MiB", 2**20],
             "strategy": ["ddp,view=1", "fsdp2"], "rank": ["0", 1],
             "engine": ["vllm", "vllm,enforce_eager", "llama.cpp"], "kv": ["auto", "fp8"],
-            "weights": ["w8a8"], "draft": ["gpt2"]}[setting.key]
+            "weights": ["w8a8"], "draft": ["gpt2"], "transformers": ["5.24"], "bitsandbytes": []}[setting.key]
 
 
 def asked(function, **settings):
