@@ -188,7 +188,7 @@ class Emit:
         out: List[str] = []
 
         def visit(key: str, depth: int = 0) -> None:
-            if key in out or key not in self.family.study.plain or depth > 20:
+            if key in out or key not in self.family.study.plain.keys() | self.family.study.extra or depth > 20:
                 return
             for other in sorted(names_of(self.family.defaults.get(key, ""))):
                 visit(other, depth + 1)
