@@ -198,6 +198,19 @@ plim_str plim_arena_printf(plim_arena *a, const char *fmt, ...)
     return s;
 }
 
+plim_str plim_arena_append(plim_arena *a, plim_str before, const char *between,
+                           const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    plim_str more = plim_arena_vprintf(a, fmt, ap);
+    va_end(ap);
+    return more.p && before.n
+               ? plim_arena_printf(a, PLIM_STR_FMT "%s" PLIM_STR_FMT, PLIM_STR_ARG(before),
+                                   between, PLIM_STR_ARG(more))
+               : more;
+}
+
 bool plim_arena_grow_to(plim_arena *a, void **items, uint64_t n, uint32_t *cap, uint64_t size)
 {
     plim_assert(n <= *cap && size && (*items || !n));

@@ -241,6 +241,9 @@ plim_str plim_arena_str(plim_arena *a,
                         plim_str s); /* a copy, NUL after it; {NULL,0} on failure */
 plim_str plim_arena_printf(plim_arena *a, const char *fmt, ...) PLIM_PRINTF(2, 3);
 plim_str plim_arena_vprintf(plim_arena *a, const char *fmt, va_list ap) PLIM_PRINTF(2, 0);
+/* `before`, `between` if there is something before, and what is formatted; {NULL,0} on failure */
+plim_str plim_arena_append(plim_arena *a, plim_str before, const char *between,
+                           const char *fmt, ...) PLIM_PRINTF(4, 5);
 
 #define PLIM_NEW_N(a, T, n) ((T *)plim_arena_new((a), (uint64_t)(n), sizeof(T)))
 #define PLIM_NEW(a, T) PLIM_NEW_N(a, T, 1)

@@ -424,3 +424,21 @@ bool plim_parse_dim(plim_str s, int64_t *out)
     *out = dim;
     return true;
 }
+
+int plim_parse_version(const char *text, int part[3])
+{
+    int k = 0, digits = 0;
+    memset(part, 0, 3 * sizeof *part);
+    for (; *text && k < 3; text++) {
+        if (is_digit(*text) && digits < 2) {
+            part[k] = 10 * part[k] + (*text - '0');
+            digits++;
+        } else if (*text == '.' && digits) {
+            k++;
+            digits = 0;
+        } else {
+            return 0;
+        }
+    }
+    return k == 3 ? 4 : digits ? k + 1 : 0;
+}

@@ -95,4 +95,8 @@ plim_status plim_parse_shape(plim_str s, int64_t *dim, int32_t max, int32_t *ran
 /* The one dimension of such a shape; false: it has none or several, or is not a shape. */
 bool plim_parse_dim(plim_str s, int64_t *out);
 
+/* "4.46.3": how many numbers of at most two digits it has, the others 0; 4: it goes on after a third; 0: it does not have
+ * that form. */
+int plim_parse_version(const char *text, int part[3]);
+
 #endif

@@ -20,15 +20,6 @@ static plim_status check_sound(plim_status st, const plim_graph *g)
     return st;
 }
 
-/* Adds a library to those whose classes are assumed. */
-static plim_status name_release(plim_graph *g, const char *release, plim_err *err)
-{
-    g->about.releases =
-        plim_arena_printf(g->arena, PLIM_STR_FMT "%s%s", PLIM_STR_ARG(g->about.releases),
-                          g->about.releases.n ? ", " : "", release);
-    return g->about.releases.p ? PLIM_OK : plim_oom(err);
-}
-
 plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, plim_graph *g,
                            plim_err *err)
 {
@@ -74,10 +65,12 @@ plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, pli
         st = check_sound(plim_freeze_apply(g, plim_str_of(job->settings->freeze), err), g);
     if (!st && job->quant.kind)
         st = check_sound(plim_quant_apply(g, &job->quant, err), g);
-    if (!st && job->adapter.method)
+    if (!st && job->adapter.method) {
         st = check_sound(plim_adapter_apply(g, &job->adapter, &run, err), g);
-    if (!st && job->adapter.method)
-        st = name_release(g, "peft 0.21", err);
+        g->about.releases = plim_arena_append(g->arena, g->about.releases, ", ", "peft 0.21");
+        if (!st && !g->about.releases.p)
+            st = plim_oom(err);
+    }
     if (!st && job->fused)
         st = check_sound(plim_fuse_loss(g, job->fused, err), g);
     if (!st)

@@ -64,19 +64,8 @@ plim_status plim_quant_parse(plim_str text, plim_quant *out, plim_err *err)
 /* "0.43.1" as 4301; -1 if it does not have that form. */
 static int read_release(const char *text)
 {
-    int part[3] = {0, 0, 0}, k = 0, digits = 0;
-    for (; *text && k < 3; text++) {
-        if (*text >= '0' && *text <= '9' && digits < 2) {
-            part[k] = 10 * part[k] + (*text - '0');
-            digits++;
-        } else if (*text == '.' && digits) {
-            k++;
-            digits = 0;
-        } else {
-            return -1;
-        }
-    }
-    return digits || k == 3 ? 10000 * part[0] + 100 * part[1] + part[2] : -1;
+    int part[3];
+    return plim_parse_version(text, part) ? 10000 * part[0] + 100 * part[1] + part[2] : -1;
 }
 
 plim_status plim_quant_release(const char *text, int *out, plim_err *err)
@@ -329,14 +318,12 @@ static void say_release(packer *p)
     plim_graph *g = p->n.g;
     const int r = p->spec->release;
     const bool known = r <= PLIM_BNB_NEWEST, eight = p->spec->kind == PLIM_QUANT_INT8;
-    g->about.releases = plim_arena_printf(
-        g->arena, PLIM_STR_FMT "%sbitsandbytes %d.%d", PLIM_STR_ARG(g->about.releases),
-        g->about.releases.n ? ", " : "", (known ? r : PLIM_BNB_NEWEST) / 10000,
-        (known ? r : PLIM_BNB_NEWEST) / 100 % 100);
+    g->about.releases = plim_arena_append(
+        g->arena, g->about.releases, ", ", "bitsandbytes %d.%d",
+        (known ? r : PLIM_BNB_NEWEST) / 10000, (known ? r : PLIM_BNB_NEWEST) / 100 % 100);
     if (r != PLIM_BNB_NEWEST && (eight || r / 100 != PLIM_BNB_OLDEST / 100))
-        g->about.note = plim_arena_printf(
-            g->arena, PLIM_STR_FMT "%s%s", PLIM_STR_ARG(g->about.note),
-            g->about.note.n ? "; " : "",
+        g->about.note = plim_arena_append(
+            g->arena, g->about.note, "; ", "%s",
             known ? eight ? "with int8, bitsandbytes 0.50 is counted, whatever the release"
                           : "this release of bitsandbytes was not compared with runs"
                   : "this release of bitsandbytes is not known: 0.50 is counted");

@@ -143,6 +143,9 @@ static void test_arena(void **state)
     CHECK("a copy, with a NUL", plim_str_is(s, "hello") && s.p[5] == '\0');
     CHECK("an empty copy is not NULL", plim_arena_str(&a, (plim_str){NULL, 0}).p != NULL);
     CHECK("formatted", plim_str_is(plim_arena_printf(&a, "%d.%s", 3, "weight"), "3.weight"));
+    CHECK("appended",
+          plim_str_is(plim_arena_append(&a, PLIM_STR("a"), ", ", "%d", 3), "a, 3"));
+    CHECK("to nothing", plim_str_is(plim_arena_append(&a, PLIM_STR(""), ", ", "%d", 3), "3"));
     plim_arena_free(&a);
     plim_arena_free(&a);
 

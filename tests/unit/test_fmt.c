@@ -177,6 +177,28 @@ static void test_parse_dim(void **state)
     }
 }
 
+static void test_parse_version(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int n, part[3];
+    } rows[] = {{"4.46", 2, {4, 46}},
+                {"4.46.3", 3, {4, 46, 3}},
+                {"0.43.1.post1", 4, {0, 43, 1}},
+                {"5", 1, {5}},
+                {"", 0, {0}},
+                {"5.", 0, {5}},
+                {".5", 0, {0}},
+                {"4.100", 0, {4, 10}},
+                {"4.46a", 0, {4, 46}}};
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        int part[3];
+        CHECK(rows[i].text, plim_parse_version(rows[i].text, part) == rows[i].n);
+        CHECK(rows[i].text, !memcmp(part, rows[i].part, sizeof part));
+    }
+}
+
 static void test_width(void **state)
 {
     (void)state;
@@ -279,7 +301,7 @@ int main(void)
         cmocka_unit_test(test_numbers),       cmocka_unit_test(test_parse_size),
         cmocka_unit_test(test_parse_dim),     cmocka_unit_test(test_parse_shape),
         cmocka_unit_test(test_width),         cmocka_unit_test(test_buf),
-        cmocka_unit_test(test_buf_put),
+        cmocka_unit_test(test_buf_put),       cmocka_unit_test(test_parse_version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -320,13 +320,11 @@ static plim_status note_kernel(plim_graph *g, const head *hd, plim_attention ask
     if (asked != PLIM_ATTENTION_DEFAULT || !g->about.attention.n || !hd->attention.n ||
         plim_str_is(hd->attention, "eager") || plim_str_is(hd->attention, "sdpa"))
         return PLIM_OK;
-    g->about.note =
-        plim_arena_printf(g->arena,
-                          PLIM_STR_FMT "%sthe attention of the file, '" PLIM_STR_FMT
-                                       "', is counted as " PLIM_STR_FMT,
-                          PLIM_STR_ARG(g->about.note), g->about.note.n ? "; " : "",
-                          (int)PLIM_MIN(hd->attention.n, (size_t)40), hd->attention.p,
-                          PLIM_STR_ARG(g->about.attention));
+    g->about.note = plim_arena_append(g->arena, g->about.note, "; ",
+                                      "the attention of the file, '" PLIM_STR_FMT
+                                      "', is counted as " PLIM_STR_FMT,
+                                      (int)PLIM_MIN(hd->attention.n, (size_t)40),
+                                      hd->attention.p, PLIM_STR_ARG(g->about.attention));
     return g->about.note.p ? PLIM_OK : plim_oom(err);
 }
 
@@ -352,27 +350,26 @@ static plim_status check_release(const plim_binding *b, const char *model_type, 
 static plim_status note_release(plim_graph *g, const plim_binding *b, int built, plim_err *err)
 {
     const int asked = b->transformers;
-    const plim_str name = plim_hf_release_name(g->arena, asked);
-    const char *space = g->about.note.n ? "; " : "";
-    plim_str note = g->about.note;
+    const bool later = asked > PLIM_HF_NEWEST;
     g->about.transformers = asked ? PLIM_MIN(asked, PLIM_HF_NEWEST) : built;
     g->about.releases =
         plim_arena_printf(g->arena, "transformers %d.%d", g->about.transformers / 100,
                           g->about.transformers % 100);
-    if (asked > PLIM_HF_NEWEST)
-        note = plim_arena_printf(g->arena,
-                                 PLIM_STR_FMT "%stransformers " PLIM_STR_FMT
-                                              " is not known: the model is built as in %d.%d",
-                                 PLIM_STR_ARG(note), space, PLIM_STR_ARG(name),
-                                 PLIM_HF_NEWEST / 100, PLIM_HF_NEWEST % 100);
-    else if (asked && !plim_hf_release_compared(asked, g->about.model_type))
-        note = plim_arena_printf(g->arena,
-                                 PLIM_STR_FMT "%stransformers " PLIM_STR_FMT
-                                              " was not compared with runs: what is known of "
-                                              "releases before and after it is counted",
-                                 PLIM_STR_ARG(note), space, PLIM_STR_ARG(name));
-    g->about.note = note;
-    return name.p && g->about.releases.p && (note.p || !note.n) ? PLIM_OK : plim_oom(err);
+    if (!g->about.releases.p)
+        return plim_oom(err);
+    if (!later && (!asked || plim_hf_release_compared(asked, g->about.model_type)))
+        return PLIM_OK;
+    g->about.note =
+        later ? plim_arena_append(g->arena, g->about.note, "; ",
+                                  "transformers %d.%d is not known: the model is built as in "
+                                  "%d.%d",
+                                  asked / 100, asked % 100, PLIM_HF_NEWEST / 100,
+                                  PLIM_HF_NEWEST % 100)
+              : plim_arena_append(g->arena, g->about.note, "; ",
+                                  "transformers %d.%d was not compared with runs: what is "
+                                  "known of releases before and after it is counted",
+                                  asked / 100, asked % 100);
+    return g->about.note.p ? PLIM_OK : plim_oom(err);
 }
 
 /* ---- a model type that is data ----------------------------------------------------------- */
@@ -477,15 +474,14 @@ static plim_status build_family(plim_graph *g, plim_bytes b, const head *hd,
     plim_str unread = plim_family_unread(m);
     g->about.note = plim_hf_images_note(&h, m, &call);
     if (unread.n)
-        g->about.note =
-            plim_arena_printf(g->arena, PLIM_STR_FMT "%sthe class reads no key " PLIM_STR_FMT,
-                              PLIM_STR_ARG(g->about.note), g->about.note.n ? "; " : "",
-                              (int)PLIM_MIN(unread.n, (size_t)300), unread.p);
+        g->about.note = plim_arena_append(g->arena, g->about.note, "; ",
+                                          "the class reads no key " PLIM_STR_FMT,
+                                          (int)PLIM_MIN(unread.n, (size_t)300), unread.p);
     const plim_str kernels = plim_family_kernels(m);
     if (kernels.n)
-        g->about.note = plim_arena_printf(
-            g->arena, PLIM_STR_FMT "%scounted without the kernels of " PLIM_STR_FMT,
-            PLIM_STR_ARG(g->about.note), g->about.note.n ? "; " : "", PLIM_STR_ARG(kernels));
+        g->about.note = plim_arena_append(g->arena, g->about.note, "; ",
+                                          "counted without the kernels of " PLIM_STR_FMT,
+                                          PLIM_STR_ARG(kernels));
     g->sizes.batch = h.batch;
     g->sizes.seq = h.seq;
     g->sizes.seq_max = h.seq_max;

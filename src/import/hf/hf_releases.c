@@ -1,6 +1,7 @@
 /* hf_releases.c -- see hf_releases.h. */
 #include "import/hf/hf_releases.h"
 
+#include "base/fmt.h"
 #include "base/items.h"
 
 static const struct {
@@ -33,19 +34,8 @@ static const struct {
 /* Major and minor of "4.46.3" as 446; -1 if it does not have that form. */
 static int read_release(const char *text)
 {
-    int part[3] = {0, 0, 0}, k = 0, digits = 0;
-    for (; *text && k < 3; text++) {
-        if (*text >= '0' && *text <= '9' && digits < 2) {
-            part[k] = 10 * part[k] + (*text - '0');
-            digits++;
-        } else if (*text == '.' && digits) {
-            k++;
-            digits = 0;
-        } else {
-            return -1;
-        }
-    }
-    return k && digits ? 100 * part[0] + part[1] : -1;
+    int part[3], n = plim_parse_version(text, part);
+    return n == 2 || n == 3 ? 100 * part[0] + part[1] : -1;
 }
 
 plim_status plim_hf_release_parse(const char *text, int *out, plim_err *err)

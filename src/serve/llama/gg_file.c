@@ -591,9 +591,8 @@ plim_status plim_gg_note(const plim_serve_question *q, const char **out, plim_er
     if (says)
         text = plim_arena_printf(q->arena, "'" PLIM_STR_FMT "' %s", PLIM_STR_CUT(name), says);
     if (text.p && kept.doubt && kept.known)
-        text = plim_arena_printf(q->arena,
-                                 PLIM_STR_FMT "%sthe size of the cache is not exact: %s",
-                                 PLIM_STR_ARG(text), text.n ? "; " : "", kept.doubt);
+        text = plim_arena_append(q->arena, text, "; ",
+                                 "the size of the cache is not exact: %s", kept.doubt);
     *out = text.p;
     return *out ? PLIM_OK : plim_oom(err);
 }
