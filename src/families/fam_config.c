@@ -257,9 +257,7 @@ static bool is_off(const plim_json *j, plim_str key)
 static fam_value spell_out(fam_program *p, const fam_key *k, fam_value word)
 {
     const plim_str known = k->letters;
-    fam_value *items = word.s.n > FAM_MOST
-                           ? NULL
-                           : PLIM_NEW_N(p->names.arena, fam_value, (uint64_t)word.s.n + 1);
+    fam_value *items = plim_fam_items(&p->names, (int64_t)word.s.n);
     for (size_t i = 0; items && i < word.s.n; i++) {
         size_t at = 0, end;
         while (at + 1 < known.n && !(known.p[at] == word.s.p[i] && known.p[at + 1] == '=' &&
@@ -289,15 +287,17 @@ static fam_value rename_layers(fam_program *p, plim_str key, fam_value v)
         !(plim_str_is(key, "layer_types") || plim_str_is(key, "layers_block_type")))
         return v;
     fam_value *items = PLIM_NEW_N(p->names.arena, fam_value, (uint64_t)v.n + 1);
-    for (uint32_t i = 0; items && i < v.n; i++) {
+    if (!items) {
+        plim_fam_oom(&p->names);
+        return v;
+    }
+    for (uint32_t i = 0; i < v.n; i++) {
         items[i] = v.items[i];
         for (size_t k = 0; k < PLIM_COUNT(names); k++)
             if (v.items[i].kind == FAM_WORD && plim_str_is(v.items[i].s, names[k][0]))
                 items[i].s = plim_str_of(names[k][1]);
     }
-    if (!items)
-        plim_fam_oom(&p->names);
-    v.items = items ? items : v.items;
+    v.items = items;
     return v;
 }
 
@@ -383,13 +383,9 @@ static fam_value default_of(fam_program *p, const fam_key *k)
         return plim_fam_eval(&p->names, k->fallback);
     int64_t n = plim_fam_int(&p->names, k->length);
     uint32_t i0 = plim_fam_name(&p->names, PLIM_STR("i0"));
-    fam_value *items =
-        n < 0 || n > FAM_MOST ? NULL : PLIM_NEW_N(p->names.arena, fam_value, (uint64_t)n + 1);
-    if (!items) {
-        plim_fam_fail(&p->names, 0, "a list of the configuration would have %" PRId64 " items",
-                      n);
+    fam_value *items = plim_fam_items(&p->names, n);
+    if (!items)
         return (fam_value){.kind = FAM_NONE};
-    }
     for (int64_t i = 0; i < n; i++) {
         if (!p->names.st)
             p->names.values[i0] = (fam_value){.kind = FAM_INT, .i = i};

@@ -339,17 +339,14 @@ static fam_value calculate_value(fam_names *x, op o, fam_value a, fam_value b)
 {
     int64_t r = 0, by = PLIM_MAX(b.i, 1); /* positive, as is checked */
     bool fits = true;
-    if (o == X_RATIO && (is_int(a) || a.kind == FAM_FLOAT) && is_int(b) && b.i > 0)
-        return (fam_value){.kind = FAM_FLOAT, .f = real_of(a) / (double)b.i};
-    if ((a.kind == FAM_FLOAT || b.kind == FAM_FLOAT) && o != X_RATIO) {
+    if (a.kind == FAM_FLOAT || b.kind == FAM_FLOAT) {
         double p = real_of(a), q = real_of(b);
         return (fam_value){.kind = FAM_FLOAT,
                            .f = o == X_MUL   ? p * q
                                 : o == X_ADD ? p + q
                                              : p - q};
     }
-    if (!is_int(a) || !is_int(b) || o == X_RATIO ||
-        ((o == X_DIV || o == X_MOD || o == X_CEIL) && b.i <= 0)) {
+    if (!is_int(a) || !is_int(b) || ((o == X_DIV || o == X_MOD || o == X_CEIL) && b.i <= 0)) {
         plim_fam_fail(x, 0, "a size of the family cannot be computed from this configuration");
         return int_value(0);
     }
@@ -366,6 +363,14 @@ static fam_value calculate_value(fam_names *x, op o, fam_value a, fam_value b)
     if (!fits)
         plim_fam_fail(x, 0, "a size of the family overflows");
     return int_value(r);
+}
+
+static fam_value ratio_of(fam_names *x, fam_value a, fam_value b)
+{
+    bool fits = (is_int(a) || a.kind == FAM_FLOAT) && is_int(b) && b.i > 0;
+    if (!fits)
+        plim_fam_fail(x, 0, "a size of the family cannot be computed from this configuration");
+    return fits ? (fam_value){.kind = FAM_FLOAT, .f = real_of(a) / (double)b.i} : int_value(0);
 }
 
 static fam_value item_of(fam_names *x, fam_value list, fam_value at)
@@ -428,14 +433,16 @@ static fam_value index_of(fam_names *x, fam_value list, fam_value v)
     return int_value(i);
 }
 
-static fam_value *make_items(fam_names *x, int64_t n)
+fam_value *plim_fam_items(fam_names *x, int64_t n)
 {
     fam_value *items =
         n < 0 || n > FAM_MOST ? NULL : PLIM_NEW_N(x->arena, fam_value, (uint64_t)n + 1);
     if (!items && n >= 0 && n <= FAM_MOST)
         plim_fam_oom(x);
     else if (!items)
-        plim_fam_fail(x, 0, "a list of %" PRId64 " items, the limit is %d", n, FAM_MOST);
+        plim_fam_fail(
+            x, 0, "a list of the configuration would have %" PRId64 " items, the limit is %d",
+            n, FAM_MOST);
     return items;
 }
 
@@ -444,7 +451,7 @@ static fam_value repeat_list(fam_names *x, fam_value list, fam_value times)
 {
     fam_value out = {.kind = FAM_LIST};
     bool fits = is_int(times) && times.i >= 0 && times.i <= FAM_MOST;
-    fam_value *items = make_items(x, fits ? (int64_t)list.n * times.i : FAM_MOST + 1);
+    fam_value *items = plim_fam_items(x, fits ? (int64_t)list.n * times.i : FAM_MOST + 1);
     for (int64_t i = 0; items && i < times.i * (int64_t)list.n; i++)
         items[out.n++] = list.items[i % (int64_t)list.n];
     out.items = items;
@@ -459,7 +466,7 @@ static fam_value windows_of(fam_names *x, fam_value h, fam_value w, fam_value si
                 h.i <= INT32_MAX && w.i <= INT32_MAX;
     const int64_t by = fits ? side.i : 1, rows = (h.i - 1) / by + 1,
                   columns = (w.i - 1) / by + 1;
-    fam_value *items = make_items(x, fits ? rows * columns : FAM_MOST + 1);
+    fam_value *items = plim_fam_items(x, fits ? rows * columns : FAM_MOST + 1);
     for (int64_t y = 0; items && y < h.i; y += by)
         for (int64_t z = 0; z < w.i; z += by)
             items[out.n++] = int_value(PLIM_MIN(by, h.i - y) * PLIM_MIN(by, w.i - z));
@@ -488,6 +495,7 @@ fam_value plim_fam_eval(fam_names *x, const fam_expr *e)
     if (e->op == X_MUL && a.kind == FAM_LIST)
         return repeat_list(x, a, b);
     switch (e->op) {
+    case X_RATIO: return ratio_of(x, a, b);
     case X_ITEM: return item_of(x, a, b);
     case X_INDEX: return index_of(x, a, b);
     case X_WINDOWS: return windows_of(x, a, b, plim_fam_eval(x, e->c));

@@ -49,6 +49,8 @@ typedef struct fam_line {
 } fam_line;
 
 static inline void plim_fam_oom(fam_names *x) { x->st = x->st ? x->st : plim_oom(x->err); }
+/* n values of a list; NULL: there is no memory, or they are more than FAM_MOST, which fails */
+fam_value *plim_fam_items(fam_names *x, int64_t n);
 void plim_fam_fail(fam_names *x, uint64_t line, const char *fmt, ...) PLIM_PRINTF(3, 4);
 uint32_t plim_fam_name(fam_names *x, plim_str name); /* its index, added if new */
 const fam_expr *plim_fam_parse(fam_names *x, fam_line *l);

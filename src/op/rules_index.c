@@ -563,14 +563,17 @@ typedef struct expanded {
     uint32_t at, n;
 } expanded;
 
-/* In place of a mask that is true `count` times the positions where it is, an index for each of its dims.
+/* idx[0..*k) of given[0..*k): in place of a mask that is true `count` times the positions where it is, an index for each
+ * of its dims; *k: how many there are then.
  * src: native/IndexingUtils.h, expandTensors */
-static expanded expand_mask(plim_machine *m, plim_t *idx, uint32_t *k, int64_t count)
+static expanded expand_mask(plim_machine *m, const plim_t *given, plim_t *idx, uint32_t *k,
+                            int64_t count)
 {
     expanded e = {0, 0, 0};
-    while (e.at < *k && !(idx[e.at] && plim_m_meta(m, idx[e.at])->dtype == PLIM_BOOL))
+    memcpy(idx, given, PLIM_MAX_RANK * sizeof *idx);
+    while (e.at < *k && !(given[e.at] && plim_m_meta(m, given[e.at])->dtype == PLIM_BOOL))
         e.at++;
-    const uint32_t rank = e.at < *k ? (uint32_t)plim_m_meta(m, idx[e.at])->rank : 0;
+    const uint32_t rank = e.at < *k ? (uint32_t)plim_m_meta(m, given[e.at])->rank : 0;
     if (count < 1 || !rank || *k + rank - 1 > PLIM_MAX_RANK)
         return e;
     const int64_t dims[2] = {rank, count};
@@ -580,8 +583,8 @@ static expanded expand_mask(plim_machine *m, plim_t *idx, uint32_t *k, int64_t c
     row.rank = 1;
     row.dim[0] = count;
     row.stride[0] = 1;
-    for (uint32_t i = *k; i-- > e.at + 1;)
-        idx[i + rank - 1] = idx[i];
+    for (uint32_t i = e.at + 1; i < *k; i++)
+        idx[i + rank - 1] = given[i];
     for (uint32_t i = 0; i < rank; i++)
         idx[e.at + i] = plim_m_alias(m, e.found, &row);
     *k += rank - 1;
@@ -597,12 +600,12 @@ static void drop_expanded(plim_machine *m, const plim_t *idx, expanded e)
 /* Each index is saved in the slot of its dim, a mask as it is: it is expanded again. */
 static void index_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
-    plim_t idx[PLIM_MAX_RANK];
+    plim_t saved[PLIM_MAX_RANK], idx[PLIM_MAX_RANK];
     uint32_t k = (uint32_t)n->in_meta[0].rank;
     for (uint32_t i = 0; i < PLIM_MAX_RANK; i++)
-        idx[i] = plim_m_saved(m, n, i);
+        saved[i] = plim_m_saved(m, n, i);
     plim_backward_fresh(m, n, g, dx);
-    const expanded e = expand_mask(m, idx, &k, n->i[0]);
+    const expanded e = expand_mask(m, saved, idx, &k, n->i[0]);
     index_put_inside(m, &n->in_meta[0], idx, PLIM_MIN(k, (uint32_t)n->in_meta[0].rank), g[0],
                      false);
     drop_expanded(m, idx, e);
@@ -612,18 +615,17 @@ static const plim_grad_fn index_fn = {"IndexBackward0", index_backward};
 void plim_run_index(plim_call *c)
 {
     plim_machine *m = c->m;
-    plim_t x = plim_arg_tensor(c, 0), idx[PLIM_MAX_RANK] = {0}, copies[PLIM_MAX_RANK];
-    uint32_t k = plim_arg_tensors(c, 1, idx, PLIM_MAX_RANK);
+    plim_t x = plim_arg_tensor(c, 0), given[PLIM_MAX_RANK] = {0}, idx[PLIM_MAX_RANK],
+           copies[PLIM_MAX_RANK];
+    const uint32_t n_given = plim_arg_tensors(c, 1, given, PLIM_MAX_RANK);
+    uint32_t k = n_given;
     plim_meta out;
-    const uint32_t given = k;
-    plim_t asked[PLIM_MAX_RANK];
-    memcpy(asked, idx, sizeof asked);
-    const expanded e = expand_mask(m, idx, &k, plim_arg_int(c, 2, 0));
+    const expanded e = expand_mask(m, given, idx, &k, plim_arg_int(c, 2, 0));
     if (!index_meta(m, plim_m_meta(m, x), idx, k, &out))
         return;
     plim_gnode *n = plim_m_node(m, &index_fn, 1, &x);
-    for (uint32_t i = 0; i < given; i++)
-        plim_m_save(m, n, i, asked[i]);
+    for (uint32_t i = 0; i < n_given; i++)
+        plim_m_save(m, n, i, given[i]);
     if (n)
         n->i[0] = plim_arg_int(c, 2, 0);
     align_indices(m, idx, k, copies);
@@ -724,14 +726,12 @@ static bool has_mask(plim_machine *m, const plim_t *idx, uint32_t k)
 void plim_run_index_put(plim_call *c)
 {
     plim_machine *m = c->m;
-    plim_t idx[PLIM_MAX_RANK] = {0}, in[2] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 2)};
-    plim_t copies[PLIM_MAX_RANK];
-    uint32_t k = plim_arg_tensors(c, 1, idx, PLIM_MAX_RANK);
+    plim_t given[PLIM_MAX_RANK] = {0}, in[2] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 2)};
+    plim_t idx[PLIM_MAX_RANK], copies[PLIM_MAX_RANK];
+    const uint32_t n_given = plim_arg_tensors(c, 1, given, PLIM_MAX_RANK);
+    uint32_t k = n_given;
     plim_meta part = {.rank = 0};
-    const uint32_t given = k;
-    plim_t asked[PLIM_MAX_RANK];
-    memcpy(asked, idx, sizeof asked);
-    const expanded e = expand_mask(m, idx, &k, plim_arg_int(c, 4, 0));
+    const expanded e = expand_mask(m, given, idx, &k, plim_arg_int(c, 4, 0));
     if (has_mask(m, idx, k)) {
         uint64_t one = 0;
         plim_meta_numel(plim_m_meta(m, in[1]), &one);
@@ -747,8 +747,8 @@ void plim_run_index_put(plim_call *c)
     }
     plim_gnode *n = plim_m_node(m, &index_put_fn, 2, in);
     plim_m_note(m, n, &part);
-    for (uint32_t i = 0; i < given; i++)
-        plim_m_save(m, n, i, asked[i]);
+    for (uint32_t i = 0; i < n_given; i++)
+        plim_m_save(m, n, i, given[i]);
     plim_t y;
     if (c->inplace) {
         y = plim_m_ref(m, in[0]);

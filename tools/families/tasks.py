@@ -95,7 +95,6 @@ NEEDED: Dict[str, Dict[str, Any]] = {
 }
 
 
-
 def hybrid(given: Dict[str, Any]) -> List[str]:
     """Of layers of both types."""
     return ["full_attention" if i % 3 == 1 else "linear_attention" for i in range(given.get("num_hidden_layers", 32))]
@@ -135,10 +134,12 @@ SWITCHED = {"tie_word_embeddings", "rope_type"}
 MULTIPLES = {"n_routed_experts": "n_group", "num_experts": "n_group"}
 
 # Where a type was learnt, as a test of its keys: of configurations beyond, which no model has, code does something else.
-DEEP = "len(vision_config.deepstack_visual_indexes) == 3 and vision_config.depth - 1 > vision_config.deepstack_visual_indexes[2] and text_config.num_hidden_layers > 3"
+DEEP = "len(vision_config.deepstack_visual_indexes) == 3 and " \
+    "vision_config.depth - 1 > vision_config.deepstack_visual_indexes[2] and text_config.num_hidden_layers > 3"
 HYBRID = "head_dim % 2 == 0 and int(head_dim * rope_parameters.partial_rotary_factor) % 2 == 0 and linear_conv_kernel_dim > 1 and " \
     "num_attention_heads > num_key_value_heads"
-REQUIRED = {"qwen2_5_vl": "vision_config.spatial_merge_size > 1", "qwen3_vl": DEEP, "qwen3_vl_moe": DEEP, "qwen3_next": HYBRID, "qwen3_5_text": HYBRID, "qwen3_5_moe_text": HYBRID}
+REQUIRED = {"qwen2_5_vl": "vision_config.spatial_merge_size > 1", "qwen3_vl": DEEP, "qwen3_vl_moe": DEEP,
+            "qwen3_next": HYBRID, "qwen3_5_text": HYBRID, "qwen3_5_moe_text": HYBRID}
 
 # Sizes with a name of some types: lists of how many patches are attended to together, of all images one after the other.
 SIDE = "vision_config.window_size // vision_config.spatial_merge_size // vision_config.patch_size * vision_config.spatial_merge_size"

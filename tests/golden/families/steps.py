@@ -115,7 +115,7 @@ CLASSES = {  # model type, class, sizes
 MODELS = {f"{name}_{dtype}": (kind, cls, {**sizes, "dtype": full}) for name, (kind, cls, sizes) in CLASSES.items()
           for dtype, full in (("bf16", "bfloat16"), ("fp32", "float32"))}
 PLAIN = {"mpnet", "openai-gpt", "squeezebert"}  # have no checkpoints
-SIZES = {"deit": (8, 0), "gemma3": (2, 256), "internvl": (16, 64), "llava": (2, 256), "qwen2_vl": (2, 256), "qwen2_5_vl": (2, 256), "qwen3_vl": (2, 256), "siglip": (8, 64)}  # batch and tokens, if an image takes many: all, since a mask without values is true everywhere
+SIZES = {"deit": (8, 0), "gemma3": (2, 256), "internvl": (16, 64), "llava": (2, 256), "qwen2_vl": (2, 256), "qwen3_vl": (2, 256), "siglip": (8, 64)}  # batch and tokens, if an image takes many: all, since a mask without values is true everywhere
 SETTINGS = [("bf16", "default", 0), ("fp32", "default", 0), ("bf16", "default", 1), ("bf16", "eager", 0)]
 
 
