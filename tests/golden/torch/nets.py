@@ -798,6 +798,16 @@ def ordered(s, x):  # [B, 8]
     return x
 
 
+def solved(s, x):  # [B, 8]
+    """Triangular systems: whose matrix is asked for a gradient, transposed, and in neither order."""
+    t = x.reshape(-1, 1, 2, 4).transpose(1, 2) * s.a.reshape(2, 4)
+    m = torch.matmul(t.transpose(-2, -1), t)
+    y = torch.linalg.solve_triangular(m, t.transpose(-2, -1) * 2, upper=False, unitriangular=True)
+    z = torch.linalg.solve_triangular(m.transpose(-2, -1), t * 3, upper=True, left=False)
+    w = torch.linalg.solve_triangular((m * 2)[..., ::2, ::2], y[..., ::2, :] + 1, upper=False)
+    return y.sum((1, 2, 3)) + z.sum((1, 2, 3)) + w.sum((1, 2, 3))
+
+
 def scattered(s, x, t, i):  # [B, 8], t [B, 3], i [3]
     x = F.linear(x, s.a)
     x = x.scatter(1, t, s.b)
@@ -993,6 +1003,7 @@ NETS = {
     "masks": (fn(masks, (8,)), [f(B, 8)], "mse"),
     "norms": (fn(norms, (8,)), [f(B, 6, 8)], "mse"),
     "ordered": (fn(ordered, (8,)), [f(B, 8)], "mse"),
+    "solved": (fn(solved, (8,)), [f(B, 8)], "mse"),
     "scattered": (Scattered, [f(B, 8), ids(8, B, 3), ids(8, 3)], "mse"),
     "sampled": (fn(sampled, (4, 3, 1, 1), (B, 5, 5, 2)), [f(B, 3, 8, 8)], "mse"),
     "rotated": (fn(rotated, (2,), (3,), (8, 3)), [f(B, 6, 8)], "mse"),
