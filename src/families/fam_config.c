@@ -23,6 +23,23 @@ typedef struct reading {
     bool *given; /* by the index of the key */
 } reading;
 
+/* What JSON has no number for, as transformers 5 writes it: {"__float__": "Infinity"}. */
+static fam_value read_special(plim_json *j)
+{
+    fam_value v = {.kind = FAM_NONE};
+    plim_str key;
+    plim_json_object(j);
+    while (plim_json_member(j, &key)) {
+        double x;
+        if (plim_str_is(key, "__float__") && plim_json_peek(j) == PLIM_JSON_STRING &&
+            plim_parse_double(plim_json_str(j), &x))
+            v = (fam_value){.kind = FAM_FLOAT, .f = x};
+        else
+            plim_json_skip(j);
+    }
+    return v;
+}
+
 static fam_value read_value(reading *r, int depth)
 {
     plim_json *j = r->j;
@@ -54,6 +71,7 @@ static fam_value read_value(reading *r, int depth)
         v = (fam_value){.kind = FAM_LIST, .items = items, .n = n};
         break;
     }
+    case PLIM_JSON_OBJECT: v = read_special(j); break;
     default: plim_json_skip(j); break;
     }
     return v;

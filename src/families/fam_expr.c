@@ -1,4 +1,5 @@
 /* fam_expr.c -- see fam_priv.h.  The grammar is a part of Python's. */
+#include <math.h>
 #include <stdarg.h>
 
 #include "families/fam_priv.h"
@@ -164,7 +165,8 @@ static const fam_expr *read_name(fam_names *x, fam_line *l, int depth)
         fam_value value;
     } words[] = {{"True", {.kind = FAM_BOOL, .i = 1}},
                  {"False", {.kind = FAM_BOOL}},
-                 {"None", {.kind = FAM_NONE}}};
+                 {"None", {.kind = FAM_NONE}},
+                 {"inf", {.kind = FAM_FLOAT, .f = (double)INFINITY}}};
     static const struct {
         const char *word;
         op op;

@@ -11,6 +11,7 @@ static const char toy[] = "family toy\n"
                           "attention sdpa\n"
                           "alias width hidden_size\n"
                           "key act: 'relu' | 'tanh' = 'relu'\n"
+                          "key bounds: [0.0, inf] = [0.0, inf]\n"
                           "key hidden_size: int = 8\n"
                           "key layers: int = 3\n"
                           "key biased?: list = [layers] True if i0 % 2 == 0 else False\n"
@@ -262,6 +263,9 @@ static void test_builds(void **state)
         {"{\"biased\": null, \"note\": \"x\"}", &asking, 32 * 8 + 3 * 64 + 2 * 8, 8},
         {"{\"rope_scaling\": null, \"rows\": 10}", &asking, 10 * 8 + 3 * 64 + 2 * 8, 8},
         {"{\"layers\": 0}", &asking, 32 * 8, 2},
+        {"{\"bounds\": [0.0, Infinity]}", &asking, 32 * 8 + 3 * 64 + 2 * 8, 8},
+        {"{\"bounds\": [0, {\"__float__\": \"Infinity\"}]}", &asking,
+         32 * 8 + 3 * 64 + 2 * 8, 8},
     };
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
         built b;
@@ -279,6 +283,9 @@ static void test_refuses(void **state)
         const char *config, *why;
     } rows[] = {
         {"{\"act\": \"gelu\"}", "'act' has a value that is not known"},
+        {"{\"bounds\": [0.0, 2.0]}", "'bounds' has a value that is not known"},
+        {"{\"bounds\": [0.0, {\"__float__\": \"-Infinity\"}]}", "'bounds' has a value"},
+        {"{\"bounds\": [0.0, {\"float\": \"Infinity\"}]}", "'bounds' has a value"},
         {"{\"hidden_size\": null}", "'hidden_size' has a value"},
         {"{\"hidden_size\": \"8\"}", "'hidden_size' has a value"},
         {"{\"hidden_size\": -1}", "would have a size of -"},
