@@ -522,6 +522,9 @@ class _Run:
         results: List[Tuple[Any, ...]] = []
         per_turn: List[List[Value]] = []
         counts: List[int] = []  # of bodies, before each turn
+        afterwards = [set(after)]  # what is used or held after the last turn, after the one before it, and so on
+        for i in range(n - 1, 0, -1):
+            afterwards.append(afterwards[-1].union((v.id for v in used[i]), held[i]))
         for i, t in enumerate(turns):
             counts.append(len(fold.bodies))
             body = Body(place, self.env + (i,), "loop")
@@ -535,9 +538,7 @@ class _Run:
                             if name == r:
                                 names[v] = ("c", k)
             run = _Run(fold, body, self.path, names, place, self.env + (i,), self)
-            later = set(after).union(*(set(v.id for v in used[j]) for j in range(i + 1, n))) \
-                .union(*(held[j] for j in range(i + 1, n))) if i + 1 < n else set(after)
-            run.items(t, later)
+            run.items(t, afterwards.pop())
             following = crossing[i + 1] if i + 1 < n else None
             nexts = tuple(run.named(v) for v in following) if following is not None else None
             kept = [v for v in _made_list(t) if v.id in after]

@@ -49,6 +49,7 @@ ROPES: List[Dict[str, Any]] = [
     {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
      "original_max_position_embeddings": 1024}]
 LIMIT, SHORT = "max_position_embeddings", 48  # less than runs have: what is dynamic changes beyond
+LENGTHS = (1, 5, 24, 33, 64, 100, 128, 140, 200, 256, 271, 330, 384, 449)  # tokens: one, and some chunks of those that code takes them in
 LAYER_TYPES = ("full_attention", "sliding_attention")
 NO_VALUE, LEFT_OUT = "no value to try", "not tried"  # why a key is refused
 # Of images: with other patches than the configuration has, and as many, in squares or not.
@@ -57,6 +58,7 @@ SHAPES = [{"$height": 192}, {"$width": 320}, {"$height": 192, "$width": 192}, {"
           {"$height": 112, "$width": 448}]
 UNITS = "#units"  # of a way of calling: height and width of images, where they are multiples of what the configuration says
 MOST = 200_000  # a size that no probe goes beyond
+MOST_PARTS = 160  # windows of images: a run of more says nothing new
 MOST_PLACES = 4  # times those of the first run
 
 
@@ -136,9 +138,7 @@ class Study:
         flat: Dict[str, Any] = {}
         given = {**NEEDED.get(self.kind, {}), **self.start, **(self.base if base is None else base), **moved}
         given = {k: v(given) if callable(v) else v for k, v in given.items()}
-        objects = {k.rpartition(".")[0] for k in given} - {"", *self.parts}  # one that is given replaces the default's
-        rest = {k: v for k, v in self.plain.items() if k.rpartition(".")[0] in objects}
-        for k, v in {**rest, **given}.items():
+        for k, v in {**self.beside(given), **given}.items():
             into = flat
             for part in k.split(".")[:-1]:
                 into = into.setdefault(part, {})
@@ -151,6 +151,11 @@ class Study:
         if base is None and not passes(test, flatten(out)):
             raise ValueError(f"not {test}")
         return out
+
+    def beside(self, given: Dict[str, Any]) -> Dict[str, Any]:
+        """The rest of objects of which some keys are given: an object that is given replaces the default's."""
+        objects = {k.rpartition(".")[0] for k in given} - {"", *self.parts}
+        return {k: v for k, v in self.plain.items() if k.rpartition(".")[0] in objects}
 
     def flat(self, moved: Dict[str, Any], config: Any = None) -> Dict[str, Any]:
         """All keys, with those that only older files have."""
@@ -200,10 +205,13 @@ class Study:
     def once(self, moved: Dict[str, Any], how: Dict[str, Any]) -> Run:
         run = Run(moved, how)
         run.row = self.row(self.flat(moved), how)  # a class may change its configuration
+        listed = [run.row[k] for k in self.named if isinstance(run.row[k], list)]
+        if any(len(parts) > MOST_PARTS for parts in listed):
+            raise ValueError(f"{max(map(len, listed))} parts, each with its own turn")
         config, model = self.model(moved, how)
         config.use_cache = how["$cache"]
         run.static = self.made
-        run.bodies = Fold(self.lists, bool(self.task.unit), [run.row[k] for k in self.named if isinstance(run.row[k], list)]).fold(self.traced(model, run.row, how))
+        run.bodies = Fold(self.lists, bool(self.task.unit), listed).fold(self.traced(model, run.row, how))
         places = len({body.place for body in run.all()})
         if self.runs and places > MOST_PLACES * len({body.place for body in self.runs[0].all()}):
             raise ValueError(f"{places} places: something repeats that is no list of modules")
@@ -359,7 +367,7 @@ class Study:
             yield from (True, False) if "bool" in kinds else ()
             yield from (8, 16, 32, 64) if "int" in kinds else ()
             yield from (0.5, 2.0) if "float" in kinds else ()
-        elif isinstance(value, list) and value and isinstance(value[0], str):
+        elif is_words(value):
             known = sorted(set(map(str, value)))
             if self.kind in LISTED:
                 yield value + value[1:]
@@ -515,7 +523,7 @@ class Study:
         self.how = how = self.default_how()
         self.first = self.once({}, how)
         self.runs.append(self.first)
-        tokens = [{"S": 40}, {"S": 7}] if self.task.has("S") else []
+        tokens = [{"S": 40}, {"S": 7}, {"S": 330}] if self.task.has("S") else []
         images = [{"$images": 3}, {"$images": 0}] if self.task.has("$images") else []
         frames = [{"$frames": 17}, {"$frames": 1}, {"$frames": 49}] if "$frames" in how else []
         for change in [{"B": 3}, {"$dtype": "float16"}, *tokens, *images, *frames]:
@@ -583,7 +591,7 @@ class Study:
     def scramble(self, seed: int) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         """All sizes moved at once, as far as the class takes it."""
         rng = random.Random(seed)
-        change = [{"B": 3, "S": 40}, {"B": 5, "S": 96, "$dtype": "float16"}, {"B": 4, "S": 33}][seed - 1]
+        change = [{"B": 3, "S": 40}, {"B": 5, "S": 200, "$dtype": "float16"}, {"B": 4, "S": 33}][seed - 1]
         if not self.task.has("S"):
             change.pop("S")
         flat = self.flat({})
@@ -603,7 +611,7 @@ class Study:
     def random(self, rng: random.Random) -> Optional[Run]:
         """Sizes, switches, idle keys, a way of calling: anything that the class takes."""
         how = {**self.how, **rng.choice(self.modes()), "B": rng.choice([1, 2, 3, 5]),
-               "S": rng.choice([1, 5, 24, 33, 64, 100]) if self.task.has("S") else self.how["S"],
+               "S": rng.choice(LENGTHS) if self.task.has("S") else self.how["S"],
                "$dtype": rng.choice(["bfloat16", "float16"])}  # in fp32 x.to(fp32) is x itself: which of them is meant is not seen
         if self.task.has("$images"):
             how["$images"] = rng.choice([0, 1, 1, 2, 3])
@@ -623,10 +631,16 @@ class Study:
         for key in rng.sample(sorted(self.switches), min(len(self.switches), rng.randint(0, 4))):
             value, under = rng.choice(self.switches[key])
             moved.update(under)
-            moved[key] = value
+            moved[key] = self.shuffled(rng, key, value, moved) if is_words(value) and rng.random() < 0.7 else value
         for key in rng.sample(sorted(self.free), min(len(self.free), rng.randint(0, 2))):
             moved[key] = rng.choice([*self.moves(key, flat.get(key)), flat.get(key)])
         return self.taken(rng, moved, how, alone)
+
+    def shuffled(self, rng: random.Random, key: str, value: List[str], moved: Dict[str, Any]) -> List[str]:
+        """What layers are, in any order: in a pattern, what one is tells what its neighbours are."""
+        words = sorted({word for v, _ in self.switches[key] if is_words(v) for word in v} | set(self.first.row[key] or ()))
+        layers = next((moved[k] for k in self.base if k in moved and k.rpartition(".")[0] == key.rpartition(".")[0]), len(value))
+        return [rng.choice(words) for _ in range(rng.randint(2, 7) if self.kind in LISTED else layers)]
 
     def near(self, rng: random.Random, run: Run) -> Optional[Run]:
         """A run with some of its sizes moved."""
@@ -689,7 +703,12 @@ class Study:
                 moved.setdefault(key, rng.choice([self.plain.get(key), self.start.get(key, self.plain.get(key))]))
             flat = self.takes(moved)
             if flat is not None and all(repr(flat.get(k)) == repr(v) for k, v in moved.items()):
-                yield {k: v for k, v in moved.items() if self.plain.get(k) != v}, flat
+                said = {k: v for k, v in moved.items() if self.plain.get(k) != v or k not in self.base and k not in self.start}
+                yield {**self.beside(said), **said}, flat
+
+
+def is_words(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], str)
 
 
 def place_images(model: Any) -> None:

@@ -166,6 +166,7 @@ TRIED: Dict[str, Dict[str, List[Any]]] = {
     "umt5": {"feed_forward_proj": ["gated-gelu", "relu"]},
     "deberta-v2": {"pos_att_type": DISENTANGLED, "norm_rel_ebd": ["none", "layer_norm"]},
     "deberta": {"pos_att_type": DISENTANGLED},
+    "granitemoehybrid": {"position_embedding_type": ["rope", "nope"]},
 }
 
 # Types of rotary embeddings of some classes, each with its parameters.
