@@ -264,8 +264,8 @@ static void test_builds(void **state)
         {"{\"rope_scaling\": null, \"rows\": 10}", &asking, 10 * 8 + 3 * 64 + 2 * 8, 8},
         {"{\"layers\": 0}", &asking, 32 * 8, 2},
         {"{\"bounds\": [0.0, Infinity]}", &asking, 32 * 8 + 3 * 64 + 2 * 8, 8},
-        {"{\"bounds\": [0, {\"__float__\": \"Infinity\"}]}", &asking,
-         32 * 8 + 3 * 64 + 2 * 8, 8},
+        {"{\"bounds\": [0, {\"__float__\": \"Infinity\"}]}", &asking, 32 * 8 + 3 * 64 + 2 * 8,
+         8},
     };
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
         built b;
