@@ -22,6 +22,7 @@ import numpy as np
 Rows = Sequence[Dict[str, Any]]
 SMALL = (1, 2, 3, 4, 8)
 LIMITS = (1, 64, 128, 192, 256, 512, 1024, 4096)  # that code compares sizes with
+CHUNKS = (64, 128, 256)  # tokens that code takes at a time, where no key says how many
 
 
 @dataclass(frozen=True)
@@ -391,6 +392,12 @@ def tests(rows: Rows, candidates: Set[str], sizes: Optional[Set[str]] = None) ->
         for m in range(2, 9) if len(i) and i.max() > 8 else ():
             for r in range(m):
                 yield 2 + (m + r) / 10, f"{k} % {m} == {r}", i % m == r
+    chunks = {name: v for name, v in ints.items() if LENGTHS.search(name) and (v > 0).all()}
+    chunks.update({str(c): np.full(len(rows), c) for c in CHUNKS})
+    for name, v in chunks.items() if "S" in ints else ():
+        yield 2.6, f"S % {name} == 0", ints["S"] % v == 0
+        for k in index:
+            yield 2.2, f"{k} == ceil(S, {name}) - 1", np.array([row[k] for row in rows]) == -(-ints["S"] // v) - 1
     names = sorted(name for name in ints if sizes is None or name in sizes or name in ("B", "S"))
     for a in names:
         for b in names:

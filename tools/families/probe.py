@@ -148,7 +148,7 @@ class Study:
             if (getattr(out, size, None) or 0) % (getattr(out, of, None) or 1):
                 raise ValueError(f"{size} is no multiple of {of}")
         test = REQUIRED.get(self.kind, "True")
-        if base is None and not passes(test, flatten(out)):
+        if base is None and self.runs and not passes(test, flatten(out)):
             raise ValueError(f"not {test}")
         return out
 

@@ -136,10 +136,11 @@ MULTIPLES = {"n_routed_experts": "n_group", "num_experts": "n_group"}
 # Where a type was learnt, as a test of its keys: of configurations beyond, which no model has, code does something else.
 DEEP = "len(vision_config.deepstack_visual_indexes) == 3 and " \
     "vision_config.depth - 1 > vision_config.deepstack_visual_indexes[2] and text_config.num_hidden_layers > 3"
-HYBRID = "head_dim % 2 == 0 and int(head_dim * rope_parameters.partial_rotary_factor) % 2 == 0 and linear_conv_kernel_dim > 1 and " \
+BOTH = "'full_attention' in layer_types and 'linear_attention' in layer_types"
+HYBRID = BOTH + " and head_dim % 2 == 0 and int(head_dim * rope_parameters.partial_rotary_factor) % 2 == 0 and linear_conv_kernel_dim > 1 and " \
     "num_attention_heads > num_key_value_heads"
 REQUIRED = {"qwen2_5_vl": "vision_config.spatial_merge_size > 1", "qwen3_vl": DEEP, "qwen3_vl_moe": DEEP,
-            "qwen3_next": HYBRID, "qwen3_5_text": HYBRID, "qwen3_5_moe_text": HYBRID}
+            "nemotron_h": BOTH.replace("layer_types", "layers_block_type"), "granitemoehybrid": BOTH, "qwen3_next": HYBRID, "qwen3_5_text": HYBRID, "qwen3_5_moe_text": HYBRID}
 
 # Sizes with a name of some types: lists of how many patches are attended to together, of all images one after the other.
 SIDE = "vision_config.window_size // vision_config.spatial_merge_size // vision_config.patch_size * vision_config.spatial_merge_size"
@@ -166,7 +167,7 @@ TRIED: Dict[str, Dict[str, List[Any]]] = {
     "umt5": {"feed_forward_proj": ["gated-gelu", "relu"]},
     "deberta-v2": {"pos_att_type": DISENTANGLED, "norm_rel_ebd": ["none", "layer_norm"]},
     "deberta": {"pos_att_type": DISENTANGLED},
-    "granitemoehybrid": {"position_embedding_type": ["rope", "nope"]},
+    "granitemoehybrid": {"position_embedding_type": ["nope"]},
 }
 
 # Types of rotary embeddings of some classes, each with its parameters.
