@@ -149,18 +149,21 @@ void plim_run_cat(plim_call *c) { run_join(c, false); }
 void plim_run_stack(plim_call *c) { run_join(c, true); }
 
 /* Both are copied before the caller rebinds its variables, to empty tensors that have the type of the
- * keys: under autocast, which leaves rotated keys in fp32, values become fp32, too.  A layer with a
- * window has its size on the card, too. */
+ * keys: under autocast, which leaves rotated keys in fp32, values become fp32, too, unless each has its
+ * own type.  A layer with a window has its size on the card, too. */
 void plim_run_cache_update(plim_call *c)
 {
     plim_t k = plim_arg_tensor(c, 0), v = plim_arg_tensor(c, 1), out[3] = {0};
     uint32_t n = plim_arg_int(c, 2, 0) ? 3 : 2;
     if (n == 3)
         out[2] = plim_m_empty_contig(c->m, PLIM_I64, 0, NULL);
-    plim_t empty = plim_m_empty_contig(c->m, plim_m_meta(c->m, k)->dtype, 1, (int64_t[]){0});
-    out[0] = plim_at_cat(c->m, (plim_t[]){empty, k}, 2, -2);
-    out[1] = plim_at_cat(c->m, (plim_t[]){empty, v}, 2, -2);
-    plim_m_drop(c->m, empty);
+    const plim_dtype type[] = {plim_m_meta(c->m, k)->dtype,
+                               plim_m_meta(c->m, plim_arg_int(c, 3, 0) ? v : k)->dtype};
+    for (int i = 0; i < 2; i++) {
+        plim_t empty = plim_m_empty_contig(c->m, type[i], 1, (int64_t[]){0});
+        out[i] = plim_at_cat(c->m, (plim_t[]){empty, i ? v : k}, 2, -2);
+        plim_m_drop(c->m, empty);
+    }
     plim_rets(c, out, n);
 }
 

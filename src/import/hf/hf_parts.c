@@ -841,8 +841,9 @@ void plim_hf_update_cache(plim_hf *h, uint32_t *k, uint32_t *v, int64_t window)
         return;
     }
     uint32_t out[3], n = window ? 3 : 2;
-    const plim_named_arg a[] = {ARG_T("keys", *k), ARG_T("values", *v),
-                                ARG_I("window", window > 0)};
+    const plim_named_arg a[] = {
+        ARG_T("keys", *k), ARG_T("values", *v), ARG_I("window", window > 0),
+        ARG_I("own_types", h->version >= PLIM_HF_SINCE_TYPES_OF_VALUES)};
     plim_nn_node(&h->n, "transformers.cache_update.default", a, PLIM_COUNT(a), out, n);
     keep_cached(h, out, n);
     *k = out[0];

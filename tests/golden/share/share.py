@@ -112,7 +112,7 @@ def predicted(program, folder, name, world, rank, checkpoint, batch, tokens, str
     more = [word for option, words in OPTIONS.items() if option in extra for word in words]
     return runs.estimate(program, folder / name, "--batch", batch, "--seq", tokens, "--optimizer", "adamw",
                          "--checkpoint", ("none", "blocks", "blocks,reentrant")[checkpoint], "--dp", world, "--rank", rank,
-                         "--strategy", strategy, *more, **figure)
+                         "--strategy", strategy, "--transformers", "5.23", *more, **figure)
 
 
 def measured(program, folder, name, world, rank, checkpoint, batch, tokens, strategy, extra, **figure):
