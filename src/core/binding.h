@@ -12,6 +12,8 @@ typedef enum plim_attention {
     PLIM_ATTENTION_DEFAULT,
     PLIM_ATTENTION_SDPA,
     PLIM_ATTENTION_EAGER,
+    PLIM_ATTENTION_FLASH, /* flash_attention_2, of the package flash-attn */
+    PLIM_ATTENTION_FLEX,  /* flex_attention, compiled */
 } plim_attention;
 
 typedef enum plim_caching {

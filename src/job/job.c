@@ -80,10 +80,7 @@ static void read_call(plim_job *job, const plim_settings *s)
     bool context = step->share.size[PLIM_AXIS_cp] > 1;
     job->bind.labels_are_inputs = loop->labels_are_inputs && !context;
     job->bind.positions_are_inputs = step->share.sequence; /* a part cannot count them */
-    job->bind.attention =
-        plim_setting_is(s, PLIM_SET_attention, "eager")  ? PLIM_ATTENTION_EAGER
-        : plim_setting_is(s, PLIM_SET_attention, "sdpa") ? PLIM_ATTENTION_SDPA
-                                                         : PLIM_ATTENTION_DEFAULT;
+    job->bind.attention = (plim_attention)s->attention;    /* in the order of its words */
     job->bind.padded = plim_setting_is(s, PLIM_SET_sequences, "padded");
     job->bind.packed = plim_setting_is(s, PLIM_SET_sequences, "packed");
     job->bind.checkpoints = plim_job_checkpoints(step);

@@ -307,6 +307,7 @@ void plim_m_clear_error(plim_machine *m);
 /* A machine in an arena of the caller.  tape NULL: shapes only, no events. */
 plim_machine *plim_m_new(plim_arena *a, plim_tape *tape, const plim_world *w, plim_err *err);
 plim_status plim_m_status(const plim_machine *m);
+bool plim_m_shapes_only(const plim_machine *m); /* before autocast, and on no card */
 /* Sets the name, role and category of the storages created next. */
 void plim_m_place(plim_machine *m, uint32_t where, plim_str name, const char *role,
                   plim_category c);

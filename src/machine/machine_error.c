@@ -22,5 +22,6 @@ void plim_m_oom(plim_machine *m)
 }
 
 bool plim_m_bad(const plim_machine *m) { return m->st != PLIM_OK; }
+bool plim_m_shapes_only(const plim_machine *m) { return !m->tape; }
 plim_status plim_m_status(const plim_machine *m) { return m->st; }
 void plim_m_clear_error(plim_machine *m) { m->st = PLIM_OK; }

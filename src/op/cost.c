@@ -166,6 +166,16 @@ void plim_cost_sdpa(const plim_cost_call *c, plim_cost *out)
                                width));
 }
 
+/* Of tokens in a row, as if all were one sequence. */
+void plim_cost_flash_attention(const plim_cost_call *c, plim_cost *out)
+{
+    const plim_meta *q = cost_input(c, 0), *k = cost_input(c, 1);
+    if (!q || !k || k->rank < 3)
+        return;
+    const int64_t keys = k->dim[k->rank == 3 ? 0 : 2];
+    set_macs(out, plim_sat_mul(plim_sat_mul(cost_numel(q), (uint64_t)PLIM_MAX(keys, 0)), 2));
+}
+
 /* Of the keys of each other rank, half as many pairs as of the own. */
 void plim_cost_cp_attention(const plim_cost_call *c, plim_cost *out)
 {

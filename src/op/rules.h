@@ -133,6 +133,13 @@ typedef struct plim_sdpa_call {
 plim_sdpa plim_sdpa_choice(const plim_world *w, const plim_meta *q, const plim_meta *k,
                            const plim_meta *v, const plim_sdpa_call *call);
 
+/* FlashAttention's: how many parts of the keys are worked through at once, and a head's size as its sums have it. */
+typedef struct plim_sdpa_size {
+    int64_t batch, heads, queries, keys, size;
+} plim_sdpa_size;
+int64_t plim_flash_splits(plim_machine *m, const plim_sdpa_size *d);
+int64_t plim_flash_width(int64_t size);
+
 /* What a graph of cuDNN's attention takes beside the tensors of its algorithm.
  * src: tests/golden/gpu, an H100 with cuDNN 9.19: 14 networks, 12 shapes */
 enum { PLIM_CUDNN_GRAPH_BYTES = 256 };
@@ -193,6 +200,7 @@ void plim_cost_einsum(const plim_cost_call *c, plim_cost *out);
 void plim_cost_rnn(const plim_cost_call *c, plim_cost *out);
 void plim_cost_pool(const plim_cost_call *c, plim_cost *out);
 void plim_cost_sdpa(const plim_cost_call *c, plim_cost *out);
+void plim_cost_flash_attention(const plim_cost_call *c, plim_cost *out);
 void plim_cost_cp_attention(const plim_cost_call *c, plim_cost *out);
 void plim_cost_megatron_attention(const plim_cost_call *c, plim_cost *out);
 void plim_cost_megatron_grouped(const plim_cost_call *c, plim_cost *out);

@@ -114,13 +114,13 @@ static plim_t sdpa_keep(plim_machine *m, plim_gnode *n, const plim_t *in, plim_t
 
 /* The number of parts that the keys are split into if there are too few blocks of rows to fill
  * the card.  src: flash_api.cpp set_params_splitkv, num_splits_heuristic */
-static int64_t flash_splits(plim_machine *m, const sdpa_dims *d)
+int64_t plim_flash_splits(plim_machine *m, const plim_sdpa_size *d)
 {
     enum { MOST = 128, ROWS = 64 };
-    int64_t width = d->D <= 64 ? 256 : d->D <= 128 ? 128 : 64;
-    int64_t blocks = (d->Sk + width - 1) / width, slots = 2 * plim_m_sms(m, NULL);
-    int64_t row_blocks = (d->Sq + ROWS - 1) / ROWS;
-    double rows = (double)d->B * (double)d->H * (double)row_blocks;
+    int64_t width = d->size <= 64 ? 256 : d->size <= 128 ? 128 : 64;
+    int64_t blocks = (d->keys + width - 1) / width, slots = 2 * plim_m_sms(m, NULL);
+    int64_t row_blocks = (d->queries + ROWS - 1) / ROWS;
+    double rows = (double)d->batch * (double)d->heads * (double)row_blocks;
     double eff[MOST + 1], best = 0;
     int64_t most = PLIM_MIN(PLIM_MIN((int64_t)MOST, slots), blocks);
     if (rows >= 0.8 * (double)slots)
@@ -138,9 +138,9 @@ static int64_t flash_splits(plim_machine *m, const sdpa_dims *d)
     return 1;
 }
 
-static int64_t flash_width(int64_t D)
+int64_t plim_flash_width(int64_t size)
 {
-    return D <= 128 ? plim_dim_round_up(D, 32) : plim_dim_round_up(D, 64);
+    return plim_dim_round_up(size, size <= 128 ? 32 : 64);
 }
 
 /* out and log-sum-exp; the random state, in some versions on the card.  The result keeps q's
@@ -153,14 +153,15 @@ static void flash_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, bool dro
     sdpa_dims d = sdpa_dims_of(m, q, k, v);
     sdpa_product(m, q, k, v, false);
     bool on_card = plim_m_world(m)->torch >= PLIM_SINCE_FLASH_SEED_ON_DEVICE;
-    int64_t splits = dropout ? 1 : flash_splits(m, &d);
+    int64_t splits =
+        dropout ? 1 : plim_flash_splits(m, &(plim_sdpa_size){d.B, d.H, d.Sq, d.Sk, d.D});
     plim_t lse_acc = 0, out_acc = 0;
     out[F_OUT] = plim_m_empty_like(m, q);
     out[F_LSE] = plim_m_empty_contig(m, PLIM_F32, 3, (int64_t[]){d.B, d.H, d.Sq});
     if (splits > 1) {
         lse_acc = plim_m_scratch_of(m, PLIM_F32, 4, (int64_t[]){splits, d.B, d.H, d.Sq});
-        out_acc = plim_m_scratch_of(m, PLIM_F32, 5,
-                                    (int64_t[]){splits, d.B, d.H, d.Sq, flash_width(d.D)});
+        out_acc = plim_m_scratch_of(
+            m, PLIM_F32, 5, (int64_t[]){splits, d.B, d.H, d.Sq, plim_flash_width(d.D)});
     }
     out[F_SEED] = on_card ? plim_m_empty_contig(m, PLIM_U64, 1, (int64_t[]){2}) : 0;
     out[F_OFFSET] = on_card ? plim_m_empty_contig(m, PLIM_U64, 0, NULL) : 0;
@@ -186,7 +187,7 @@ static void flash_backward_kernel(plim_machine *m, plim_t g, plim_t q, plim_t k,
     dx[2] = plim_m_empty_like(m, v);
     plim_t softmax_d = plim_m_scratch_of(m, PLIM_F32, 3, (int64_t[]){d.B, d.H, rows});
     plim_t acc =
-        plim_m_scratch_of(m, PLIM_F32, 4, (int64_t[]){d.B, rows, d.H, flash_width(d.D)});
+        plim_m_scratch_of(m, PLIM_F32, 4, (int64_t[]){d.B, rows, d.H, plim_flash_width(d.D)});
     plim_t ek = 0, ev = 0;
     if (d.Hk != d.H) {
         ek = plim_m_scratch_of(m, t, 4, (int64_t[]){d.B, d.Sk, d.H, d.D});

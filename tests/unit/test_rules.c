@@ -412,6 +412,10 @@ static const sound sounds[] = {
     {"tp_embedding", {"T100x8", "N2x4", "I16"}},
     {"pixel_shuffle", {"T2x16x4x4", "I2"}},
     {"cache_update", {"T2x4x3x8", "T2x4x3x8", "I0"}},
+    {"flash_attention", {"T2x4x6x8", "T2x2x6x8", "T2x2x6x8"}},
+    {"flash_attention", {"T9x4x8", "T9x2x8", "T9x2x8", "-", "N3"}},
+    {"put_rows", {"T7x4x8", "N7", "I9"}},
+    {"true_places", {"N16", "I5"}},
 };
 
 /* One number of a text, which may be made another. */

@@ -303,6 +303,13 @@ static bool wants_cache(const plim_hf_group *group, const head *hd, plim_caching
            (wanted == PLIM_CACHING_ON || (wanted == PLIM_CACHING_CONFIG && hd->use_cache));
 }
 
+/* The package, or the same kernels from the hub. */
+static bool names_flash(plim_str attention)
+{
+    return plim_str_is(attention, "flash_attention_2") ||
+           plim_str_is(attention, "kernels-community/flash-attn2");
+}
+
 /* That of the file, if none is asked for. */
 static plim_attention attention_of(const head *hd, plim_attention asked)
 {
@@ -310,22 +317,61 @@ static plim_attention attention_of(const head *hd, plim_attention asked)
         return asked;
     return plim_str_is(hd->attention, "eager")  ? PLIM_ATTENTION_EAGER
            : plim_str_is(hd->attention, "sdpa") ? PLIM_ATTENTION_SDPA
+           : names_flash(hd->attention)         ? PLIM_ATTENTION_FLASH
                                                 : PLIM_ATTENTION_DEFAULT;
 }
 
-/* Other kernels hold what a fused kernel of sdpa holds: the output, and a number for each row. */
-static plim_status note_kernel(plim_graph *g, const head *hd, plim_attention asked,
-                               plim_err *err)
+static plim_status add_note(plim_graph *g, plim_str says, plim_err *err)
 {
+    if (says.p)
+        g->about.note =
+            plim_arena_append(g->arena, g->about.note, "; ", PLIM_STR_FMT, PLIM_STR_ARG(says));
+    return says.p && g->about.note.p ? PLIM_OK : plim_oom(err);
+}
+
+/* Whether it is known how the class calls flash-attn. */
+static bool knows_flash(const plim_family *data, int version, const plim_binding *b)
+{
+    return !data && version >= PLIM_HF_OLDEST_FILE && !b->cache_room;
+}
+
+/* What is not known of flash-attn, or is counted at its highest. */
+static plim_status note_flash(plim_graph *g, const plim_binding *b, plim_err *err)
+{
+    PLIM_TRY(add_note(g,
+                      PLIM_STR("what the kernels of flash-attn 2.8 take is known from its "
+                               "sources, and was not compared with runs of them"),
+                      err));
+    if (b->padded)
+        return add_note(g,
+                        PLIM_STR("of the padding, which flash-attn leaves out, one token is "
+                                 "counted: with more it takes less"),
+                        err);
+    if (b->packed && b->batch <= 1)
+        return add_note(g,
+                        PLIM_STR("two sequences are counted in the row: each one more takes "
+                                 "fp32 gradients of 128 more queries in backward"),
+                        err);
+    return PLIM_OK;
+}
+
+/* Says that the file names other kernels: these hold what a fused kernel of sdpa holds, the output and a number for
+ * each row, but their temporaries differ. */
+static plim_status note_kernel(plim_graph *g, const head *hd, const plim_binding *b,
+                               plim_attention asked, plim_err *err)
+{
+    if (plim_str_is(g->about.attention, "flash"))
+        return note_flash(g, b, err);
     if (asked != PLIM_ATTENTION_DEFAULT || !g->about.attention.n || !hd->attention.n ||
         plim_str_is(hd->attention, "eager") || plim_str_is(hd->attention, "sdpa"))
         return PLIM_OK;
-    g->about.note = plim_arena_append(g->arena, g->about.note, "; ",
+    return add_note(g,
+                    plim_arena_printf(g->arena,
                                       "the attention of the file, '" PLIM_STR_FMT
                                       "', is counted as " PLIM_STR_FMT,
                                       (int)PLIM_MIN(hd->attention.n, (size_t)40),
-                                      hd->attention.p, PLIM_STR_ARG(g->about.attention));
-    return g->about.note.p ? PLIM_OK : plim_oom(err);
+                                      hd->attention.p, PLIM_STR_ARG(g->about.attention)),
+                    err);
 }
 
 /* ---- the release -------------------------------------------------------------------------- */
@@ -385,6 +431,7 @@ static const char *unknown_to_families(const plim_binding *b, const head *hd)
         {b->part.contexts > 1 || b->part.experts > 1 || b->part.weights > 1,
          "a part of the model on each card"},
         {b->virtual_tokens, "virtual tokens"},
+        {b->attention == PLIM_ATTENTION_FLASH, "attention flash"},
         {b->prompts || b->cache_room, "prompts of generate()"},
         {b->padded || b->packed || b->positions_are_inputs, "a mask or positions as inputs"}};
     for (size_t i = 0; i < PLIM_COUNT(unknown); i++)
@@ -505,14 +552,18 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     sizes.attention = attention_of(hd, asked);
     const plim_hf_family *known = family_of(hd, &group);
     const plim_family *family = data_of(hd, known);
+    const int version = sizes.transformers ? sizes.transformers : hd->version;
+    if (sizes.attention == PLIM_ATTENTION_FLASH && !asked &&
+        !knows_flash(family, version, &sizes))
+        sizes.attention = PLIM_ATTENTION_DEFAULT;
     if (family && wants_text(hd, &sizes))
         return build_text(g, b, hd, bind, err);
     if (family) {
         PLIM_TRY(check_release(&sizes, family->model_type, true, err));
         PLIM_TRY(build_family(g, b, hd, family, &sizes, !bind || bind->infer, err));
-        return note_kernel(g, hd, asked, err);
+        return note_kernel(g, hd, &sizes, asked, err);
     }
-    plim_hf h = {.version = sizes.transformers ? sizes.transformers : hd->version,
+    plim_hf h = {.version = version,
                  .contexts = 1,
                  .positions = PLIM_NONE,
                  .padding = PLIM_NONE,
@@ -527,10 +578,17 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     if (!h.family)
         return unknown_type(hd, err);
     PLIM_TRY(check_release(&sizes, h.family->model_type, false, err));
+    if (sizes.attention == PLIM_ATTENTION_FLASH && !knows_flash(NULL, version, &sizes))
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                         "attention flash: how transformers calls flash-attn is known from "
+                         "%d.%d on, not of %d.%d",
+                         PLIM_HF_OLDEST_FILE / 100, PLIM_HF_OLDEST_FILE % 100, version / 100,
+                         version % 100);
     h.caching = wants_cache(group, hd, sizes.caching);
     h.eager =
         sizes.attention == PLIM_ATTENTION_EAGER ||
         !plim_hf_release_follows(h.version, PLIM_HF_SDPA, plim_str_of(h.family->model_type));
+    h.flash = sizes.attention == PLIM_ATTENTION_FLASH;
     plim_status st = plim_graph_init(g, g->arena, err);
     if (!group->caches || group->encodes) /* virtual tokens are for decoders */
         sizes.virtual_tokens = 0;
@@ -567,7 +625,7 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     g->about.note = plim_hf_quant_note(&h);
     if (!g->about.note.p)
         return plim_oom(err);
-    PLIM_TRY(note_kernel(g, hd, asked, err));
+    PLIM_TRY(note_kernel(g, hd, &sizes, asked, err));
     plim_hf_leave_unread(&h);
     g->sizes.batch = h.batch;
     g->sizes.seq = h.seq * h.contexts - sizes.virtual_tokens; /* the user's */

@@ -164,6 +164,7 @@ typedef struct plim_hf {
     uint32_t unused;  /* or PLIM_NONE: a mask that layers are called with, but do not use */
     uint32_t hidden;  /* once plim_hf_lm_head was: what it was called with */
     bool eager;       /* eager attention */
+    bool flash;       /* flash-attn's, unless `eager` */
     bool caching;     /* use_cache */
     uint32_t *cached; /* what past_key_values holds */
     uint32_t n_cached, cap_cached;

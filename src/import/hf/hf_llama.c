@@ -550,8 +550,9 @@ static void llama_build(plim_hf *h, const void *p)
     llama l = {.h = h, .n = &h->n, .c = &c, .r = h->family->row};
     uint32_t embedding = PLIM_NONE;
     l.mask = l.window_mask = l.table = PLIM_NONE;
-    h->eager |= l.r->oss || (l.r->eager && h->bind->attention != PLIM_ATTENTION_SDPA &&
-                             h->version >= PLIM_HF_SINCE_SOFTCAP_EAGER);
+    const bool fused = h->flash || h->bind->attention == PLIM_ATTENTION_SDPA;
+    h->eager |=
+        l.r->oss || (l.r->eager && !fused && h->version >= PLIM_HF_SINCE_SOFTCAP_EAGER);
     c.kv_heads = c.kv_heads ? c.kv_heads : c.heads;
     c.head_dim = c.head_dim ? c.head_dim : c.hidden / c.heads;
     l.norm = class_of(&l, "RMSNorm");

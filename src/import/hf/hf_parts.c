@@ -360,6 +360,16 @@ static uint32_t eager_mask(plim_nn *n, uint32_t mask)
                  ARG_F("other", -1e30));
 }
 
+/* flash_attention_mask: which tokens there are, if not all. */
+static uint32_t flash_mask(plim_hf *h, uint32_t padding)
+{
+    if (padding == PLIM_NONE)
+        return padding;
+    plim_nn_unary(&h->n, "aten.all.default", padding);
+    plim_nn_holds(&h->n, padding); /* a variable of the model's forward */
+    return padding;
+}
+
 uint32_t plim_hf_causal_mask(plim_hf *h, plim_hf_mask m)
 {
     plim_nn *n = &h->n;
@@ -370,6 +380,8 @@ uint32_t plim_hf_causal_mask(plim_hf *h, plim_hf_mask m)
     if (m.positions != PLIM_NONE && !h->caching && padding == PLIM_NONE)
         packing = look_for_packing(h, m.positions);
     h->mask = PLIM_NONE;
+    if (h->flash && !h->eager)
+        return h->mask = flash_mask(h, padding);
     if (!needs_mask(h, m, padding, packing))
         return PLIM_NONE;
     uint32_t mask = h->mask = bool_mask(h, m, padding, packing);
@@ -414,6 +426,8 @@ uint32_t plim_hf_full_mask(plim_hf *h)
     uint32_t padding = padding_mask(h, full);
     if (padding == PLIM_NONE)
         return PLIM_NONE;
+    if (h->flash && !h->eager)
+        return h->mask = flash_mask(h, padding);
     plim_nn_unary(&h->n, "aten.all.default", padding); /* is there any? */
     uint32_t mask = bool_mask(h, full, padding, PLIM_NONE);
     return h->mask = h->eager ? eager_mask(&h->n, mask) : mask;
@@ -804,6 +818,132 @@ static uint32_t attend_sdpa(plim_hf *h, plim_hf_attention a)
     return x;
 }
 
+/* _is_packed_sequence: whether positions start again within a row, which each layer looks up. */
+static bool looks_packed(plim_hf *h)
+{
+    plim_nn *n = &h->n;
+    if (h->positions == PLIM_NONE || h->batch != 1 || h->seq == 1)
+        return false;
+    uint32_t x = plim_nn_arange(n, h->seq);
+    uint32_t rising = plim_nn_binary(n, "aten.add.Tensor", x,
+                                     plim_nn_unary(n, "aten.min.default", h->positions));
+    x = plim_nn_binary(n, "aten.sub.Tensor", rising, h->positions);
+    x = plim_nn_unary(n, "aten.sum.default", plim_nn_unary(n, "aten.abs.default", x));
+    plim_nn_to(n, x, PLIM_BOOL);
+    plim_hf_end_variable(n, rising);
+    return h->bind->packed;
+}
+
+/* prepare_fa_kwargs_from_position_ids: where each of two sequences begins, and where the last ends. */
+static uint32_t find_starts(plim_hf *h, uint32_t *longest)
+{
+    enum { SEQUENCES = 2 };
+    plim_nn *n = &h->n;
+    uint32_t at = plim_nn_reshape(n, h->positions, INTS(-1));
+    uint32_t first =
+        plim_nn_binary(n, "aten.eq.Tensor", at, plim_nn_unary(n, "aten.min.default", at));
+    first = NN_OP(n, "transformers.true_places.default", ARG_T("self", first),
+                  ARG_I("count", SEQUENCES));
+    first = plim_nn_view(n, first, INTS(-1));
+    const plim_named_arg end[] = {ARG_T("self", first), ARG_IS("size", INTS(1)),
+                                  ARG_I("dtype", PLIM_I32)};
+    uint32_t part[2];
+    part[0] = plim_nn_to(n, first, PLIM_I32);
+    part[1] = plim_nn_op(n, "aten.new_zeros.default", end, PLIM_COUNT(end));
+    uint32_t starts = plim_nn_cat(n, part, 2, 0);
+    uint32_t lengths = NN_OP(n, "aten.diff.default", ARG_T("self", starts), ARG_I("n", 1));
+    *longest = plim_nn_unary(n, "aten.max.default", lengths);
+    plim_hf_end_variable(n, first);
+    return starts;
+}
+
+static uint32_t tokens_in_a_row(plim_nn *n, uint32_t x)
+{
+    x = tokens_first(n, x);
+    return plim_nn_view(n, x, INTS(-1, plim_nn_dim(n, x, 2), plim_nn_dim(n, x, 3)));
+}
+
+static uint32_t call_flash(plim_hf *h, const plim_hf_attention *a, uint32_t starts,
+                           uint32_t longest)
+{
+    const plim_named_arg args[] = {
+        ARG_T("query", a->q),    ARG_T("key", a->k),
+        ARG_T("value", a->v),    ARG_F("dropout_p", h->n.infer ? 0 : a->dropout),
+        ARG_T("starts", starts), ARG_T("longest", longest)};
+    const uint32_t given = starts == PLIM_NONE ? 4 : longest == PLIM_NONE ? 5 : 6;
+    return plim_nn_op(&h->n, "transformers.flash_attention.default", args, given);
+}
+
+static uint32_t attend_packed(plim_hf *h, plim_hf_attention a)
+{
+    plim_nn *n = &h->n;
+    const int64_t size = plim_nn_dim(n, a.q, 3), heads = plim_nn_dim(n, a.q, 1);
+    a.q = tokens_in_a_row(n, a.q);
+    a.k = tokens_in_a_row(n, a.k);
+    a.v = tokens_in_a_row(n, a.v);
+    uint32_t longest, starts = find_starts(h, &longest);
+    uint32_t y = plim_nn_view(n, call_flash(h, &a, starts, longest), INTS(1, -1, heads, size));
+    plim_hf_end_variables(n, (uint32_t[]){a.q, a.k, a.v, starts, longest}, 5);
+    return y;
+}
+
+/* _get_unpad_data: where the sequences begin without their padding; *places: of their tokens. */
+static uint32_t find_tokens(plim_hf *h, uint32_t mask, uint32_t *places)
+{
+    plim_nn *n = &h->n;
+    const plim_named_arg sum[] = {ARG_T("self", mask), ARG_IS("dim", INTS(-1)),
+                                  ARG_I("dtype", PLIM_I32)};
+    uint32_t lengths = plim_nn_op(n, "aten.sum.dim_IntList", sum, PLIM_COUNT(sum));
+    *places = NN_OP(
+        n, "transformers.true_places.default", ARG_T("self", mask),
+        ARG_I("count", PLIM_MAX(h->batch * h->seq - 1, 1))); /* at least one is padding */
+    *places = plim_nn_view(n, *places, INTS(-1));
+    plim_nn_unary(n, "aten.max.default", lengths);
+    uint32_t starts = NN_OP(n, "aten.cumsum.default", ARG_T("self", lengths), ARG_I("dim", 0),
+                            ARG_I("dtype", PLIM_I32));
+    starts = plim_nn_pad(n, starts, INTS(1, 0));
+    plim_hf_end_variable(n, lengths);
+    return starts;
+}
+
+/* Of [batch, heads, tokens, size], the tokens at those places. */
+static uint32_t take_tokens(plim_nn *n, uint32_t x, uint32_t places)
+{
+    x = plim_nn_transpose(n, x, 1, 2);
+    x = plim_nn_reshape(n, x, INTS(-1, plim_nn_dim(n, x, 2), plim_nn_dim(n, x, 3)));
+    return NN_OP(n, "aten.index.Tensor", ARG_T("self", x), ARG_TS("indices", &places, 1));
+}
+
+/* Attention without padding, which then is there again, as zeros. */
+static uint32_t attend_padded(plim_hf *h, plim_hf_attention a)
+{
+    plim_nn *n = &h->n;
+    uint32_t places, starts = find_tokens(h, a.mask, &places);
+    const int64_t size = plim_nn_dim(n, a.q, 3), heads = plim_nn_dim(n, a.q, 1);
+    a.k = take_tokens(n, a.k, places);
+    a.v = take_tokens(n, a.v, places);
+    a.q = take_tokens(n, a.q, places);
+    uint32_t y = call_flash(h, &a, starts, PLIM_NONE);
+    uint32_t all = NN_OP(n, "transformers.put_rows.default", ARG_T("values", y),
+                         ARG_T("places", places), ARG_I("rows", h->batch * h->seq));
+    plim_hf_end_variables(n, (uint32_t[]){a.q, a.k, a.v, starts, places, y}, 6);
+    return plim_nn_view(n, all, INTS(h->batch, h->seq, heads, size));
+}
+
+/* flash_attention_forward */
+static uint32_t attend_flash(plim_hf *h, plim_hf_attention a)
+{
+    plim_nn *n = &h->n;
+    const int64_t size = plim_nn_dim(n, a.q, 3), of_values = plim_nn_dim(n, a.v, 3);
+    if (size != of_values)
+        a.v = plim_nn_pad(n, a.v, INTS(0, size - of_values));
+    uint32_t y = a.mask != PLIM_NONE ? attend_padded(h, a)
+                 : looks_packed(h)   ? attend_packed(h, a)
+                                     : call_flash(h, &a, PLIM_NONE, PLIM_NONE);
+    plim_hf_end_variable(n, a.v); /* a variable, until it returns */
+    return size == of_values ? y : plim_nn_slice(n, y, 3, 0, of_values, 1);
+}
+
 static void keep_cached(plim_hf *h, const uint32_t *value, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -924,13 +1064,15 @@ static uint32_t run_eager(plim_hf *h, plim_hf_attention a)
 
 void plim_hf_attends(plim_hf *h)
 {
-    h->n.g->about.attention = h->eager ? PLIM_STR("eager") : PLIM_STR("sdpa");
+    h->n.g->about.attention = h->eager   ? PLIM_STR("eager")
+                              : h->flash ? PLIM_STR("flash")
+                                         : PLIM_STR("sdpa");
 }
 
 uint32_t plim_hf_attend(plim_hf *h, plim_hf_attention a)
 {
     plim_hf_attends(h);
-    return h->eager ? run_eager(h, a) : attend_sdpa(h, a);
+    return h->eager ? run_eager(h, a) : h->flash ? attend_flash(h, a) : attend_sdpa(h, a);
 }
 
 /* ---- heads ------------------------------------------------------------------------------------------ */

@@ -352,6 +352,7 @@ static void swin_build(plim_hf *h, const void *p)
     plim_nn *n = &h->n;
     swin m = {.h = h, .n = n, .c = c};
     uint32_t mean;
+    h->flash = false; /* which its bias is not made for */
     plim_hf_pair(h, "image_size", c->image_size, 224, m.image);
     m.patch = plim_hf_patch(h, c->patch_size, 4, m.image);
     plim_hf_refuse(h, m.image[0] % m.patch || m.image[1] % m.patch,

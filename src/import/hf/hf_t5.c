@@ -321,6 +321,7 @@ static void t5_build(plim_hf *h, const void *p)
     plim_nn *n = &h->n;
     stack s = {
         .h = h, .n = n, .c = &c, .positions = PLIM_NONE, .bias = {PLIM_NONE, PLIM_NONE}};
+    h->flash = false; /* which its bias is not made for */
     c.decoder_layers = c.decoder_layers ? c.decoder_layers : c.layers;
     plim_hf_check_heads(h, c.heads, c.heads, c.dim);
     plim_hf_refuse(h, n->dtype == PLIM_F16, "dtype float16");

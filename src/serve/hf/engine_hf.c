@@ -111,7 +111,8 @@ static uint64_t count_groups(const plim_serve_question *q)
 static bool has_kernel(const plim_graph *g)
 {
     for (uint32_t i = 0; i < g->n_nodes; i++)
-        if (plim_str_is(g->nodes[i].target, "aten.scaled_dot_product_attention.default"))
+        if (plim_node_calls(&g->nodes[i], "scaled_dot_product_attention") ||
+            plim_node_calls(&g->nodes[i], "flash_attention"))
             return true;
     return false;
 }
