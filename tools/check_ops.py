@@ -17,6 +17,7 @@ TARGET = re.compile(rb"(?:aten|transformers)\.([A-Za-z0-9_]+)\.([A-Za-z0-9_]+)")
 # Stand for kernels, or for Python, that are no op of PyTorch.
 OURS = {"packed_linear": "tests/unit/test_hf_quant.c", "linear4bit": "tests/golden/tune/tune.py",
         "linear8bit": "tests/golden/tune/tune.py", "hada_weight": "tests/golden/tune/tune.py", "cache_update": "tests/golden/idiom/idiom.py", "rotary_angles": "tests/golden/gpu/compare.py", "static_cache_update": "tests/golden/serve/serve.py",
+        **{name: "tests/golden/attention/attention.py" for name in ("flash_attention", "put_rows", "true_places")},
         **{f"tp_{name}": "tests/golden/share/part.py"
            for name in ("enter", "reduce", "gather", "unite", "scatter", "embedding")},
         **{name: "tests/golden/share/experts.py" for name in ("held", "ep_exchange", "repeat_interleave.self_Tensor")},
