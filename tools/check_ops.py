@@ -25,6 +25,7 @@ OURS = {"packed_linear": "tests/unit/test_hf_quant.c", "linear4bit": "tests/gold
         "zero3_linear": "tests/golden/share/share.py",
         "linear_cross_entropy": "tests/golden/loss/loss.py", "liger_cross_entropy": "tests/golden/loss/loss.py",
         "requires_grad": "tests/golden/tune/tune.py",
+        "ctc_loss": "tests/golden/families/audio.py",  # PyTorch cannot export it: a size depends on lengths
         **{f"megatron_{name}": "tests/golden/megatron/gpt.py"
            for name in ("linear", "scatter", "split", "softmax", "activation", "dropout_add", "rope", "attention", "loss", "router",
                                                                          "attach", "gather", "indices", "select", "unpermute", "attribute")},

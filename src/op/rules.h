@@ -74,6 +74,7 @@ plim_t plim_at_sub(plim_machine *m, plim_t a, plim_t b);
 plim_t plim_at_mul(plim_machine *m, plim_t a, plim_t b, bool inplace);
 plim_t plim_at_square(plim_machine *m, plim_t x); /* pow(x, 2), which autocast widens */
 plim_t plim_at_rsqrt(plim_machine *m, plim_t x);
+plim_t plim_at_where(plim_machine *m, plim_t cond, plim_t a, plim_t b); /* as large as b */
 
 /* ---- complex ------------------------------------------------------------ */
 plim_dtype plim_complex_part(plim_dtype t);  /* of a complex type's parts */
@@ -87,6 +88,7 @@ plim_t plim_real_part(plim_machine *m, plim_t t);
 /* ---- reduce ------------------------------------------------------------- */
 plim_t plim_at_sum(plim_machine *m, plim_t x, uint32_t mask, bool keep);
 plim_t plim_at_mean(plim_machine *m, plim_t x, uint32_t mask); /* keepdim=True */
+plim_t plim_logsumexp_last(plim_machine *m, plim_t x); /* of the last dim, without autograd */
 
 /* ---- index ------------------------------------------------------------------ */
 /* The dense gradient of a table of that many rows, some of them chosen by idx. */

@@ -449,3 +449,190 @@ void plim_run_bce_logits(plim_call *c)
     plim_ret(c, plim_at_bce_logits(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
                                    plim_arg_int(c, 4, 1) != REDUCTION_NONE));
 }
+
+/* ---- ctc_loss -----------------------------------------------------------------------------------
+ * src: native/LossCTC.cpp, cuda/LossCTC.cu; cuDNN's takes targets of int32 on the host alone, which no model has.  Orders
+ * of requests: a CUDA build of 2.13 on stub libraries */
+
+/* Sizes: time, batch, classes; and labels of the longest target. */
+typedef struct ctc {
+    int64_t time, batch, classes, longest;
+} ctc;
+
+/* -1: the targets are one after the other, and lengths on the card do not tell the longest. */
+static int64_t longest_target(plim_call *c, uint32_t slot, const plim_meta *targets)
+{
+    const plim_arg *a = slot < c->n_args ? &c->args[slot] : NULL;
+    int64_t most = 0;
+    if (!a || a->kind != PLIM_ARG_INTS)
+        return targets && targets->rank == 2 ? targets->dim[1] : -1;
+    for (uint32_t i = 0; i < a->n; i++)
+        most = PLIM_MAX(most, PLIM_MIN(a->ints[i], INT32_MAX));
+    return most;
+}
+
+static bool read_ctc(plim_machine *m, plim_t log_probs, int64_t longest, ctc *out)
+{
+    const plim_meta *x = plim_m_meta(m, log_probs);
+    char text[96];
+    if (x->rank != 3 || longest < 0 || longest > INT32_MAX) {
+        plim_m_fail(m, PLIM_EUNSUPPORTED, "ctc_loss: log_probs %s, %s",
+                    plim_meta_str(x, text, sizeof text),
+                    x->rank == 3 ? "but how long the longest target is depends on values"
+                                 : "not of 3 dims");
+        return false;
+    }
+    *out = (ctc){x->dim[0], x->dim[1], x->dim[2], longest};
+    return true;
+}
+
+/* The lengths of targets and of inputs, and where each target begins: lists of the host, copied to the card. */
+static void copy_ctc_lists(plim_machine *m, int64_t batch, plim_t list[3])
+{
+    for (int i = 0; i < 3; i++)
+        list[i] = plim_m_empty_contig(m, PLIM_I64, 1, &batch);
+}
+
+/* The loss of each sequence, and log_alpha. */
+static void ctc_kernel(plim_machine *m, plim_t log_probs, const ctc *s, plim_t out[2])
+{
+    const plim_dtype t = plim_m_meta(m, log_probs)->dtype;
+    const int64_t alpha[3] = {s->batch, s->time, 2 * s->longest + 1};
+    plim_t list[3];
+    copy_ctc_lists(m, s->batch, list);
+    out[1] = plim_m_empty_contig(m, t, 3, alpha);
+    out[0] = plim_m_empty_contig(m, t, 1, &s->batch);
+    plim_m_drop(m, list[1]);
+    plim_m_drop(m, list[0]);
+    plim_m_drop(m, list[2]);
+}
+
+/* Large problems collect the blanks, every other position, apart from the rest; the condition is that of the source. */
+static void collect_blanks(plim_machine *m, const ctc *s, plim_dtype t)
+{
+    if (2 * s->time + 24 * s->batch / 10 + 2 * s->classes / 10 <= 450)
+        return;
+    const int64_t dim[3] = {s->batch, s->time, s->longest + 1};
+    plim_t both = plim_m_empty_contig(m, t, 3, dim);
+    plim_m_drop(m, plim_logsumexp_last(m, both));
+    plim_m_drop(m, both);
+}
+
+static plim_t ctc_backward_kernel(plim_machine *m, plim_t log_probs, const ctc *s,
+                                  bool zero_infinity)
+{
+    const plim_meta *x = plim_m_meta(m, log_probs);
+    const int64_t alpha[3] = {s->batch, s->time, 2 * s->longest + 1};
+    plim_t list[3];
+    copy_ctc_lists(m, s->batch, list);
+    plim_t beta = plim_m_empty_contig(m, x->dtype, 3, alpha),
+           grad = plim_m_empty_contig(m, x->dtype, 3, x->dim);
+    collect_blanks(m, s, x->dtype);
+    if (zero_infinity) {
+        plim_t zero = plim_m_empty_contig(m, x->dtype, 0, NULL),
+               infinite = plim_m_empty_contig(m, PLIM_BOOL, 1, &s->batch), was = grad;
+        grad = plim_m_empty_contig(m, x->dtype, 3, x->dim);
+        plim_m_drop(m, infinite);
+        plim_m_drop(m, zero);
+        plim_m_drop(m, was);
+    }
+    plim_m_drop(m, beta);
+    plim_m_drop(m, list[1]);
+    plim_m_drop(m, list[0]);
+    plim_m_drop(m, list[2]);
+    return grad;
+}
+
+void plim_kernel_ctc_loss(plim_call *c)
+{
+    ctc s;
+    plim_t x = plim_arg_tensor(c, 0);
+    if (read_ctc(c->m, x, longest_target(c, 1, NULL), &s))
+        ctc_kernel(c->m, x, &s, c->out);
+    c->n_out = 2;
+}
+
+void plim_kernel_ctc_loss_backward(plim_call *c)
+{
+    ctc s;
+    plim_t x = plim_arg_tensor(c, 0);
+    if (read_ctc(c->m, x, longest_target(c, 1, NULL), &s))
+        c->out[0] = ctc_backward_kernel(c->m, x, &s, plim_arg_int(c, 2, 0) != 0);
+    c->n_out = 1;
+}
+
+enum { CTC_LOG_PROBS, CTC_TARGETS, CTC_LOSS, CTC_ALPHA };
+enum { CTC_LONGEST, CTC_ZERO_INFINITY }; /* of n->i */
+
+static void ctc_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    ctc s;
+    plim_t x = plim_m_saved(m, n, CTC_LOG_PROBS);
+    (void)g;
+    if (read_ctc(m, x, n->i[CTC_LONGEST], &s))
+        dx[0] = ctc_backward_kernel(m, x, &s, n->i[CTC_ZERO_INFINITY] != 0);
+}
+static const plim_grad_fn ctc_fn = {"CtcLossBackward0", ctc_backward};
+
+/* Infinite losses replaced by 0.  Owns its argument. */
+static plim_t ctc_finite(plim_machine *m, plim_t each)
+{
+    plim_t zero = plim_m_empty_contig(m, plim_m_meta(m, each)->dtype, 0, NULL);
+    plim_meta flags = plim_meta_like(plim_m_meta(m, each), PLIM_BOOL);
+    plim_t infinite = plim_m_empty(m, &flags), y = plim_at_where(m, infinite, zero, each);
+    plim_m_drop(m, zero);
+    plim_m_drop(m, infinite);
+    plim_m_drop(m, each);
+    return y;
+}
+
+static void ctc_divided_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    dx[0] = plim_iter_out(m, g[0], plim_m_saved(m, n, 0));
+}
+static const plim_grad_fn ctc_divided_fn = {"DivBackward0", ctc_divided_backward};
+
+/* Each loss by the length of its target, which is at least 1.  Owns its argument. */
+static plim_t ctc_divided(plim_machine *m, plim_t each)
+{
+    plim_t lengths = plim_m_empty_like(m, each), clamped = plim_m_empty_like(m, each);
+    plim_m_drop(m, lengths);
+    plim_gnode *n = plim_m_node(m, &ctc_divided_fn, 1, &each);
+    plim_m_save(m, n, 0, clamped);
+    plim_t y = plim_m_empty_like(m, each);
+    plim_m_output(m, n, 0, y);
+    plim_m_drop(m, clamped);
+    plim_m_drop(m, each);
+    return y;
+}
+
+void plim_run_ctc_loss(plim_call *c)
+{
+    plim_machine *m = c->m;
+    ctc s;
+    plim_t x = plim_arg_tensor(c, 0), targets = plim_arg_tensor(c, 1), out[2] = {0};
+    const plim_meta *tm = plim_m_meta(m, targets);
+    const int64_t reduction = plim_arg_int(c, 5, REDUCTION_MEAN),
+                  longest = plim_arg_int(c, 7, longest_target(c, 3, tm));
+    const bool zero_infinity = plim_arg_int(c, 6, 0) != 0;
+    if (tm->dtype == PLIM_I32)
+        plim_m_fail(m, PLIM_EUNSUPPORTED, "ctc_loss of int32 targets: cuDNN may compute it");
+    if (plim_m_bad(m) || !read_ctc(m, x, longest, &s))
+        return;
+    plim_gnode *n = plim_m_node(m, &ctc_fn, 1, &x);
+    plim_m_save(m, n, CTC_LOG_PROBS, x);
+    plim_m_save(m, n, CTC_TARGETS, targets);
+    ctc_kernel(m, x, &s, out);
+    plim_m_save(m, n, CTC_LOSS, out[0]);
+    plim_m_save(m, n, CTC_ALPHA, out[1]);
+    plim_m_drop(m, out[1]);
+    if (n) {
+        n->i[CTC_LONGEST] = s.longest;
+        n->i[CTC_ZERO_INFINITY] = zero_infinity;
+    }
+    plim_m_output(m, n, 0, out[0]);
+    plim_t each = zero_infinity ? ctc_finite(m, out[0]) : out[0];
+    if (reduction == REDUCTION_MEAN)
+        each = ctc_divided(m, each);
+    plim_ret(c, loss_reduce(m, each, reduction));
+}

@@ -707,6 +707,21 @@ static void where_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim
 }
 static const plim_grad_fn where_fn = {"WhereBackward0", where_backward};
 
+static plim_t choose_by(plim_machine *m, plim_t cond, const plim_t in[2], const plim_meta *out)
+{
+    plim_gnode *n = plim_m_node(m, &where_fn, 2, in);
+    plim_m_save(m, n, 0, cond);
+    plim_t y = plim_m_empty(m, out);
+    plim_m_output(m, n, 0, y);
+    return y;
+}
+
+plim_t plim_at_where(plim_machine *m, plim_t cond, plim_t a, plim_t b)
+{
+    const plim_meta out = *plim_m_meta(m, b);
+    return choose_by(m, cond, (plim_t[]){a, b}, &out);
+}
+
 void plim_run_where(plim_call *c)
 {
     plim_machine *m = c->m;
@@ -722,15 +737,11 @@ void plim_run_where(plim_call *c)
             plim_m_drop(m, in[i]);
             in[i] = plim_m_empty_contig(m, ab.dtype, 0, NULL);
         }
-    plim_gnode *n = plim_m_node(m, &where_fn, 2, in);
-    plim_m_save(m, n, 0, cond);
     if (plim_broadcast(plim_m_meta(m, cond), &ab, &out))
         plim_meta_contiguous(&out);
     else
         plim_m_fail(m, PLIM_ESHAPE, "the condition and the values of where do not broadcast");
-    plim_t y = plim_m_empty(m, &out);
-    plim_m_output(m, n, 0, y);
-    plim_ret(c, y);
+    plim_ret(c, choose_by(m, cond, in, &out));
     plim_m_drop(m, in[0]);
     plim_m_drop(m, in[1]);
 }

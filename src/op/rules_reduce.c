@@ -456,6 +456,11 @@ static plim_t logsumexp_kernel(plim_machine *m, plim_t x, reduce_dims r)
     plim_m_drop(m, max);
     return y;
 }
+plim_t plim_logsumexp_last(plim_machine *m, plim_t x)
+{
+    const int32_t rank = plim_m_meta(m, x)->rank;
+    return logsumexp_kernel(m, x, (reduce_dims){1u << (rank - 1), false});
+}
 void plim_kernel_logsumexp(plim_call *c)
 {
     c->out[0] = logsumexp_kernel(c->m, plim_arg_tensor(c, 0), reduce_args(c, 1, 2));
