@@ -108,10 +108,30 @@ static bool add_chosen(plim_arena *a, const plim_graph *g, const span *spans,
 
 /* ---- blocks ---------------------------------------------------------------------------- */
 
-/* Whether its name ends in a number, as in a list: "layers.3", "denselayer3". */
-static bool is_numbered(plim_str path)
+/* Without the number at its end. */
+static plim_str without_number(plim_str path)
 {
-    return path.n && path.p[path.n - 1] >= '0' && path.p[path.n - 1] <= '9';
+    while (path.n && path.p[path.n - 1] >= '0' && path.p[path.n - 1] <= '9')
+        path.n--;
+    return path;
+}
+
+/* Whether its name is a number or ends in one, as in a list: "layers.3"; "denselayer3", beside others, but not
+ * "wav2vec2". */
+static bool is_numbered(const plim_graph *g, uint32_t scope)
+{
+    const plim_str path = g->scopes[scope].path, stem = without_number(path);
+    if (stem.n == path.n)
+        return false;
+    if (!stem.n || stem.p[stem.n - 1] == '.')
+        return true;
+    for (uint32_t i = 0; i < g->n_scopes; i++) {
+        const plim_str other = g->scopes[i].path;
+        if (!plim_str_eq(other, path) && other.n > stem.n &&
+            plim_str_eq(without_number(other), stem))
+            return true;
+    }
+    return false;
 }
 
 static bool is_container(plim_str type)
@@ -124,8 +144,8 @@ static void choose_blocks(const plim_graph *g, bool *chosen)
 {
     for (uint32_t i = 0; i < g->n_scopes; i++) {
         uint32_t parent = g->scopes[i].parent;
-        if (parent != PLIM_NONE && is_numbered(g->scopes[parent].path) &&
-            !is_container(g->scopes[parent].type))
+        if (parent != PLIM_NONE && !chosen[parent] && !is_container(g->scopes[parent].type) &&
+            is_numbered(g, parent))
             chosen[parent] = true;
     }
 }
