@@ -162,7 +162,7 @@ FURTHER = [
     (MEGATRON, {"mode": "infer", "pp": 2}), (MEGATRON, {"accumulate": 2, "pp": 2}),
     ("llama", {"tp": 2, "sequence_parallel": True, "optimizer": "sgd,momentum=0.9"}), ("llama", {"tp": 2, "optimizer": "adamw,impl=fused"}),
     ("llama", {"ep": 2}), ("mixtral", {"ep": 2, "dp": 4, "strategy": "fsdp2,replicate=2"}), ("llama", {"ep": 2, "dp": 4, "strategy": "fsdp2"}),
-    ("llama", {"quant": "nf4"}), ("resnet18", {"cache": "on"}), ("resnet18", {"images": "1"}), ("resnet18", {"sequences": "padded"}), ("resnet18", {"sequences": "packed"}),
+    ("llama", {"quant": "nf4"}), ("resnet18", {"cache": "on"}), ("resnet18", {"images": "1"}), ("resnet18", {"audio": "30s"}), ("resnet18", {"sequences": "padded"}), ("resnet18", {"sequences": "packed"}),
     ("llama", {"checkpoint": "blocks,reentrant", "dp": 2, "strategy": "fsdp2"}), (MEGATRON, {"pp": 2, "strategy": "megatron_fsdp"}),
     ("llama", {"grad_scaler": True, "dtype": "fp16"}), ("llama", {"peft": "prompt_tuning", "cp": 2, "strategy": "ddp"}),
     ("llama", {"grad_scaler": True, "autocast": "fp16", "cp": 2, "strategy": "ddp"}), ("resnet18", {"gpu": "t4", "vram": "8GiB"}),

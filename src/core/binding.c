@@ -92,3 +92,23 @@ plim_status plim_binding_images(const char *text, plim_binding *bind, plim_err *
                      "images: '%s' is not N, WIDTHxHEIGHT or N@WIDTHxHEIGHT, with numbers up to %d",
                      text, (int)MOST);
 }
+
+plim_status plim_binding_audio(const char *text, plim_binding *bind, plim_err *err)
+{
+    enum { MOST = 1 << 30, MOST_SECONDS = 1 << 16 };
+    plim_str rest = plim_str_of(text ? text : "");
+    struct plim_audio *x = &bind->audio;
+    if (!text)
+        return PLIM_OK;
+    const bool timed = rest.n && rest.p[rest.n - 1] == 's';
+    rest.n -= timed;
+    const bool good =
+        timed ? plim_parse_double(rest, &x->seconds) && x->seconds >= 0.001 &&
+                    x->seconds <= MOST_SECONDS
+              : plim_parse_dim(rest, &x->samples) && x->samples > 0 && x->samples <= MOST;
+    return good ? PLIM_OK
+                : plim_fail(err, PLIM_EUSAGE, 0,
+                            "audio: '%s' is not a length such as 30s, up to %ds, or a number "
+                            "of samples up to %d",
+                            text, (int)MOST_SECONDS, (int)MOST);
+}

@@ -53,6 +53,10 @@ typedef struct plim_binding {
         int64_t count;         /* of each sequence */
         int64_t width, height; /* 0: as the configuration says */
     } images;
+    struct plim_audio { /* --audio 30s, or a number of samples; zeros: not given */
+        double seconds;
+        int64_t samples;
+    } audio;
     const struct plim_dim_value { /* --dim NAME=VALUE */
         plim_str name;
         int64_t value;
@@ -89,5 +93,7 @@ plim_status plim_binding_dims(plim_arena *a, const char *text, plim_binding *bin
 
 /* "2", "1280x720" or "2@1280x720" into bind->images; text NULL: not given. */
 plim_status plim_binding_images(const char *text, plim_binding *bind, plim_err *err);
+/* "30s" or "480000" into bind->audio; text NULL: not given. */
+plim_status plim_binding_audio(const char *text, plim_binding *bind, plim_err *err);
 
 #endif

@@ -145,6 +145,7 @@ typedef struct plim_graph_sizes {
     int64_t images;         /* of each sequence, as bound */
     bool takes_images;      /* besides tokens, or makes them */
     int64_t width, height;  /* of those that it makes; 0: it makes none */
+    int64_t audio;          /* samples of sound in each sequence; 0: it hears none */
     bool uneven;            /* sequences are padded or packed, as bound: an input says how */
 } plim_graph_sizes;
 

@@ -120,6 +120,7 @@ static plim_status read_sizes(plim_job *job, const plim_settings *s, plim_err *e
     PLIM_TRY(plim_hf_release_parse(s->transformers, &job->bind.transformers, err));
     PLIM_TRY(plim_binding_inputs(job->arena, s->input, &job->bind, err));
     PLIM_TRY(plim_binding_images(s->images, &job->bind, err));
+    PLIM_TRY(plim_binding_audio(s->audio, &job->bind, err));
     PLIM_TRY(plim_binding_dims(job->arena, s->dim, &job->bind, err));
     return check_batch(&job->bind, err);
 }

@@ -60,6 +60,12 @@ static const char *find_images(const plim_job *job, const plim_graph *g)
                : plim_arena_printf(job->arena, "%" PRId64, g->sizes.images).p;
 }
 
+/* NULL: it takes none. */
+static const char *find_audio(const plim_job *job, const plim_graph *g)
+{
+    return g->sizes.audio ? plim_arena_printf(job->arena, "%" PRId64, g->sizes.audio).p : NULL;
+}
+
 plim_status plim_job_resolve(plim_job *job, const plim_graph *g, const plim_step_info *info,
                              plim_err *err)
 {
@@ -73,6 +79,7 @@ plim_status plim_job_resolve(plim_job *job, const plim_graph *g, const plim_step
     } texts[] = {
         {PLIM_SET_dtype, s->dtype ? s->text[PLIM_SET_dtype].p : find_model_dtype(g)},
         {PLIM_SET_images, find_images(job, g)},
+        {PLIM_SET_audio, find_audio(job, g)},
         {PLIM_SET_autocast,
          step->autocast == PLIM_F32 ? NULL : plim_dtype_name(step->autocast)},
         {PLIM_SET_optimizer, plim_arena_str(job->arena, step->optim.text).p},

@@ -37,7 +37,7 @@ def values(setting, chance):
         return list(setting.words)
     if setting.kind == "fraction":
         return [1, 0.5, chance.uniform(0.01, 1)]
-    return {"vram": ["24GiB", 24 * 2**30], "margin": ["0%", "2.5%"], "cublas_workspace": [":4096:8"], "budget": ["100GiB", 2**40], "input": [(1, 3, 224, 224)], "dim": [], "images": [], "quant": [],
+    return {"vram": ["24GiB", 24 * 2**30], "margin": ["0%", "2.5%"], "cublas_workspace": [":4096:8"], "budget": ["100GiB", 2**40], "input": [(1, 3, 224, 224)], "dim": [], "images": [], "audio": [], "quant": [],
             "checkpoint": ["none", "blocks"], "lora": ["r=4,targets=fc"], "peft": ["ia3,targets=fc"], "freeze": ["layer1,layer2.*"], "optimizer": ["sgd", "adamw"],
             "keep": ["none", "inputs"], "ema": ["none", "lerp"], "torch": ["2.4", 2.13], "gpu": ["t4", "a100"],
             "alloc_conf": ["max_split_size_mb:64"], "allocator": ["caching", "none"], "within": ["5%", "64MiB", 2**20],

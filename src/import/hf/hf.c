@@ -552,7 +552,8 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     sizes.attention = attention_of(hd, asked);
     const plim_hf_family *known = family_of(hd, &group);
     const plim_family *family = data_of(hd, known);
-    const int version = sizes.transformers ? sizes.transformers : hd->version;
+    const int built = group && group->newest ? PLIM_HF_NEWEST : hd->version;
+    const int version = sizes.transformers ? sizes.transformers : built;
     if (sizes.attention == PLIM_ATTENTION_FLASH && !asked &&
         !knows_flash(family, version, &sizes))
         sizes.attention = PLIM_ATTENTION_DEFAULT;
@@ -577,7 +578,7 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
         return build_text(g, b, hd, bind, err);
     if (!h.family)
         return unknown_type(hd, err);
-    PLIM_TRY(check_release(&sizes, h.family->model_type, false, err));
+    PLIM_TRY(check_release(&sizes, h.family->model_type, group->newest, err));
     if (sizes.attention == PLIM_ATTENTION_FLASH && !knows_flash(NULL, version, &sizes))
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                          "attention flash: how transformers calls flash-attn is known from "
@@ -623,6 +624,9 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     plim_nn_settle(&h.n);
     g->packed_weights = plim_hf_quant_weights(&h);
     g->about.note = plim_hf_quant_note(&h);
+    if (g->about.note.p && h.note.n)
+        g->about.note = plim_arena_append(g->arena, g->about.note, "; ", PLIM_STR_FMT,
+                                          PLIM_STR_ARG(h.note));
     if (!g->about.note.p)
         return plim_oom(err);
     PLIM_TRY(note_kernel(g, hd, &sizes, asked, err));
@@ -634,7 +638,7 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     g->about.format = PLIM_STR("Hugging Face config");
     g->about.producer = plim_str_of(group->src);
     g->about.model_type = plim_str_of(h.family->model_type);
-    return h.n.st ? h.n.st : note_release(g, &sizes, hd->version, err);
+    return h.n.st ? h.n.st : note_release(g, &sizes, built, err);
 }
 
 /* Packed weights have no gradients. */
@@ -685,7 +689,7 @@ static plim_status list_graph(plim_inventory *v, const plim_graph *g, plim_err *
     if (!st && g->n_inputs)
         st = plim_inventory_dim(v, PLIM_STR("batch"), g->sizes.batch, err);
     const plim_meta *first = g->n_inputs ? &g->values[g->inputs[0]].meta : NULL;
-    if (!st && first && first->rank == 2)
+    if (!st && first && first->rank == 2 && !g->sizes.audio)
         st = plim_inventory_dim(v, PLIM_STR("seq"), first->dim[1], err);
     return st;
 }

@@ -166,6 +166,7 @@ typedef struct plim_hf {
     bool eager;       /* eager attention */
     bool flash;       /* flash-attn's, unless `eager` */
     bool caching;     /* use_cache */
+    plim_str note;    /* what was assumed, for the user; see plim_hf_note */
     uint32_t *cached; /* what past_key_values holds */
     uint32_t n_cached, cap_cached;
 } plim_hf;
@@ -185,6 +186,7 @@ typedef struct plim_hf_group {
     size_t size; /* of the configuration */
     bool loose;  /* its keys may be null, and builders check the bounds of sizes */
     bool caches; /* build() takes h->caching into account */
+    bool newest; /* known as the newest release has it, only */
     bool
         encodes; /* an encoder reads the tokens first: virtual tokens are for decoders alone */
     /* Writes the model and ends with plim_nn_output.  `config` is of the group's own type. */
@@ -240,6 +242,9 @@ void plim_hf_check_heads(plim_hf *h, int64_t heads, int64_t kv_heads, int64_t di
 void plim_hf_cache(plim_hf *h, plim_kv_layers kv);
 /* The same for all layers with the usual attention: kv_heads heads of that size. */
 void plim_hf_cache_heads(plim_hf *h, int64_t layers, int64_t kv_heads, int64_t head_dim);
+
+/* Adds to what the answer says that was assumed. */
+void plim_hf_note(plim_hf *h, const char *fmt, ...) PLIM_PRINTF(2, 3);
 
 /* PLIM_EUNSUPPORTED if the file sets a key that is not supported. */
 void plim_hf_refuse(plim_hf *h, bool set, const char *key);

@@ -3,6 +3,7 @@
  * src: transformers 5.23 models/{bart,whisper}/ */
 #include <math.h>
 
+#include "import/hf/hf_audio.h"
 #include "import/hf/hf_encoder.h"
 
 typedef struct half {
@@ -38,6 +39,7 @@ struct bart {
 };
 
 static const double eps = 1e-5;
+enum { HOP = 160 }; /* samples of sound for each frame of Whisper's spectrogram */
 
 static void enter_module(const bart *b, const char *name, const char *type)
 {
@@ -310,6 +312,7 @@ static void whisper_lm(const bart *b)
     plim_nn *n = b->n;
     uint32_t table = PLIM_NONE;
     plim_hf_tokens(b->h, n->infer ? "decoder_input_ids" : "labels", c->targets, true);
+    plim_hf_whole_audio(b->h, 2 * c->frames * HOP);
     uint32_t sound = plim_hf_input(b->h, "input_features", n->dtype,
                                    INTS(b->h->batch, c->mels, 2 * c->frames));
     uint32_t labels = labels_of(b), shifted = plim_hf_shift_right(b->h, labels);

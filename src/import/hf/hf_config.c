@@ -1,6 +1,9 @@
 /* hf_config.c -- see hf.h: keys of a config.json into the fields of a configuration. */
 #include "import/hf/hf.h"
 
+#include <stdarg.h>
+#include <stdio.h>
+
 #include "base/fmt.h"
 #include "base/json.h"
 
@@ -489,4 +492,16 @@ void plim_hf_refuse(plim_hf *h, bool set, const char *key)
     if (set)
         plim_nn_fail(&h->n, PLIM_EUNSUPPORTED, "'%s' is set: this variant is not supported",
                      key);
+}
+
+void plim_hf_note(plim_hf *h, const char *fmt, ...)
+{
+    char text[160];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    h->note = plim_arena_append(h->n.g->arena, h->note, "; ", "%s", text);
+    if (!h->note.p)
+        plim_hf_oom(&h->n);
 }

@@ -17,6 +17,7 @@
     X(vit)                                                                                    \
     X(t5)                                                                                     \
     X(bart)                                                                                   \
+    X(wav2vec2)                                                                               \
     X(clip)                                                                                   \
     X(swin)
 
