@@ -170,6 +170,7 @@ typedef struct plim_graph {
     } cap;                  /* what the arrays have room for */
     bool labels_are_inputs; /* an input serves as labels, too */
     bool denoises;          /* its output is compared with noise, in fp32 */
+    bool keeps;     /* some inputs are what it made in the step before, in its own type */
     bool lifetimes; /* nodes say how long variables live: a value goes after its last use */
     uint64_t packed_weights; /* of quantized modules, which are not among its parameters */
     plim_graph_about about;

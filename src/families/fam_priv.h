@@ -155,6 +155,7 @@ typedef struct fam_stmt {
     const char *part;            /* of a call or a loop: what its place adds to this one */
     bool persistent, param, frozen;
     bool outside; /* a call by its whole path */
+    bool kept;    /* an input that the model makes itself, in the step before */
 } fam_stmt;
 
 /* What happens at one place, or at several. */
@@ -186,6 +187,7 @@ typedef struct fam_size {
 struct plim_family_model {
     fam_names names;
     plim_str family, class, task;
+    plim_str without; /* what a training step does that is not known; "": nothing */
     plim_str
         flat; /* a configuration in this one whose keys stand in older files themselves; "": there is none */
     plim_map places;                 /* to an index into blocks, plus one */

@@ -848,6 +848,7 @@ static void add_inputs(runner *r, frame *f, const plim_family_call *call)
         bool labels = s->what == FAM_LABELS;
         if ((labels && !call->train) || !has_elements(r, s))
             continue;
+        r->n->g->keeps |= s->kept && plim_is_float(type_in(r, s));
         names[f->n_ins] = plim_str_of(s->text);
         ids[f->n_ins] =
             labels && call->tokens_are_labels && f->n_ins ? ids[0] : add_input(r, s);
@@ -949,6 +950,8 @@ int64_t plim_family_text(plim_family_model *m) { return asked_or(m, 0, m->seq); 
 int64_t plim_family_frames(plim_family_model *m) { return asked_or(m, 0, m->frames); }
 
 plim_str plim_family_kernels(const plim_family_model *m) { return m->kernels; }
+
+plim_str plim_family_without(const plim_family_model *m) { return m->without; }
 
 plim_str plim_family_library(const plim_family_model *m)
 {

@@ -620,9 +620,9 @@ static void read_head(reader *r)
     const struct {
         const char *word;
         plim_str *value;
-    } words[] = {{"family", &p->family},       {"class", &p->class}, {"task", &p->task},
-                 {"attention", &p->attention}, {"flat", &p->flat},   {"made", &p->made},
-                 {"kernels", &p->kernels}};
+    } words[] = {{"family", &p->family},       {"class", &p->class},    {"task", &p->task},
+                 {"attention", &p->attention}, {"flat", &p->flat},      {"made", &p->made},
+                 {"kernels", &p->kernels},     {"without", &p->without}};
     for (size_t i = 0; i < PLIM_COUNT(words); i++)
         if (take_word(r, words[i].word)) {
             const char *value = copy_text(r, "", read_upto(r, ""), "");
@@ -655,9 +655,13 @@ plim_status plim_fam_read(fam_program *p, plim_arena *a, plim_str text, plim_err
             read_alias(&r);
         else if (take_word(&r, "letters"))
             read_letters(&r);
-        else if (take_word(&r, "input") || take_word(&r, "kept"))
+        else if (take_word(&r, "input"))
             inputs = read_input(&r, FAM_INPUT, inputs);
-        else if (take_word(&r, "positions"))
+        else if (take_word(&r, "kept")) {
+            inputs = read_input(&r, FAM_INPUT, inputs);
+            if (inputs)
+                inputs->kept = true;
+        } else if (take_word(&r, "positions"))
             p->positions = plim_fam_parse(r.x, &r.line);
         else if (take_word(&r, "image"))
             read_image(&r);

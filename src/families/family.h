@@ -40,6 +40,8 @@ plim_str plim_family_unread(
 plim_str plim_family_attention(
     const plim_family_model *m); /* by default: "sdpa", "eager"; "": it has none */
 plim_str plim_family_library(const plim_family_model *m); /* "timm 1.0.31" */
+/* What a training step does besides, as its loss: "v8DetectionLoss"; what stands for the loss is in the model.  "": nothing. */
+plim_str plim_family_without(const plim_family_model *m);
 plim_str plim_family_kernels(
     const plim_family_model
         *m); /* packages whose kernels it takes, where they are installed */

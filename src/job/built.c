@@ -20,6 +20,16 @@ static plim_status check_sound(plim_status st, const plim_graph *g)
     return st;
 }
 
+/* What a model keeps from step to step is known in the type of its parameters. */
+static plim_status check_kept(const plim_job *job, const plim_graph *g, plim_err *err)
+{
+    const bool other = g->keeps && job->step.autocast != PLIM_F32;
+    return other ? plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                             "autocast: what this model keeps from step to step is not known "
+                             "then; choose the type of its parameters, 'dtype'")
+                 : PLIM_OK;
+}
+
 plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, plim_graph *g,
                            plim_err *err)
 {
@@ -61,6 +71,8 @@ plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, pli
     plim_status st = check_sound(plim_model_graph(job->model, &bind, a, g, err), g);
     if (!st)
         st = plim_together_check(job, PLIM_TOGETHER_GRAPH, g, err);
+    if (!st)
+        st = check_kept(job, g, err);
     if (!st && job->settings->freeze && !job->step.infer)
         st = check_sound(plim_freeze_apply(g, plim_str_of(job->settings->freeze), err), g);
     if (!st && job->quant.kind)

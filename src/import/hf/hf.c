@@ -449,6 +449,17 @@ static bool wants_text(const head *hd, const plim_binding *b)
            (b->images.apart || unknown_to_families(b, hd));
 }
 
+/* What it holds depends on what the images show. */
+static plim_status leave_loss_out(plim_graph *g, plim_str loss, plim_err *err)
+{
+    plim_str says =
+        plim_arena_printf(g->arena,
+                          PLIM_STR_FMT ", which depends on what images show, is not "
+                                       "counted: a sum of outputs stands for it",
+                          PLIM_STR_ARG(loss));
+    return says.p && plim_graph_leave_out(g, says) ? PLIM_OK : plim_oom(err);
+}
+
 /* keeps: what its layers keep of their tokens is asked, too. */
 static plim_status build_family(plim_graph *g, plim_bytes b, const head *hd,
                                 const plim_family *f, plim_binding *bind, bool keeps,
@@ -518,6 +529,8 @@ static plim_status build_family(plim_graph *g, plim_bytes b, const head *hd,
         h.n.st = plim_family_keeps(m, g, err);
     g->kv.returned = call.cache && g->kv.elements;
     check_inputs(&h);
+    if (call.train && plim_family_without(m).n && !h.n.st)
+        h.n.st = leave_loss_out(g, plim_family_without(m), err);
     plim_str unread = plim_family_unread(m);
     g->about.note = plim_hf_images_note(&h, m, &call);
     if (unread.n)
