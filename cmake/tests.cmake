@@ -324,8 +324,8 @@ if(TARGET plimsoll)
     # ZeRO's model states, the buffers of llama.cpp.
     foreach(script idiom/idiom scaler/scaler tune/tune serve/serve share/share share/part share/context share/experts share/stage
                    share/zero_table share/estimator share/reserved loss/loss llamacpp/llamacpp serve/logs
-                   megatron/gpt families/steps families/networks families/denoisers families/audio releases/releases releases/bnb
-                   attention/attention)
+                   megatron/gpt families/steps families/networks families/denoisers families/audio families/detectors
+                   releases/releases releases/bnb attention/attention)
         get_filename_component(name ${script} NAME)
         add_test(NAME golden.${name}
                  COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/${script}.py

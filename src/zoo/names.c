@@ -1,5 +1,5 @@
-/* names.c -- the models of the Hugging Face hub that are built in: names.def, networks of timm and
- * torchvision, networks.def, and pipelines of diffusers, pipelines.def. */
+/* names.c -- the models of the Hugging Face hub that are built in: names.def, networks of timm,
+ * torchvision and ultralytics, networks.def, and pipelines of diffusers, pipelines.def. */
 #include "zoo/zoo.h"
 
 static const plim_zoo_model names_models[] = {

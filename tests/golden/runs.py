@@ -17,10 +17,10 @@ from importlib.metadata import version
 CARD, TORCH = "h100", "2.13"
 
 
-def ask(command, at):
-    """The part of the program's JSON that the keys name; no Python builds what the program does not know."""
+def ask(command, at, code=0):
+    """The part of the program's JSON that the keys name; no Python builds what the program does not know.  code: what it exits with."""
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env={**os.environ, "PLIMSOLL_PYTHON": "none"})
-    if done.returncode:
+    if done.returncode != code:
         sys.exit(f"{' '.join(map(str, command))}: {done.stderr}")
     report = json.loads(done.stdout)
     for key in at:
@@ -28,10 +28,10 @@ def ask(command, at):
     return report
 
 
-def estimate(program, folder, *words, figure="peak_requested"):
-    """Peak of requested bytes, or another figure."""
+def estimate(program, folder, *words, figure="peak_requested", incomplete=False):
+    """Peak of requested bytes, or another figure.  incomplete: of an answer that leaves something out, which is no success."""
     return ask([program, "estimate", folder, *words, "--advice", "none", "--gpu", CARD, "--torch", TORCH, "--json"],
-               ("memory", figure))
+               ("memory", figure), int(incomplete))
 
 
 def run(program, script, *words, options=(), figure="peak_requested"):

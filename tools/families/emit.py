@@ -132,7 +132,8 @@ class Emit:
         task = study.task
         head = [f"family {study.kind}", f"class {study.cls.__name__}", f"task {task.name}",
                 f"made {study.version}, {len(study.runs)} runs, {self.family.checked} more were right"]
-        head += [f"input {name} [{', '.join(map(self.expr, shape))}] {dtype}"
+        kept = getattr(study.cls, "kept", ())
+        head += [f"{'kept' if name in kept else 'input'} {name} [{', '.join(map(self.expr, shape))}] {dtype}"
                  for name, (shape, dtype) in task.taken(study.cls, False).items()]
         head += [f"kept {name} [{', '.join(map(self.expr, shape))}] {dtype}" for name, (shape, dtype) in task.kept.items()]
         head += [f"labels {name} [{', '.join(map(self.expr, shape))}] {dtype}" for name, (shape, dtype) in task.labels.items()]
@@ -140,7 +141,7 @@ class Emit:
             first = (study.config({}).pad_token_id or 0) + 1
             head.append(f"positions {self.expr('max_position_embeddings')} - {first}")
         head += images
-        head += [f"{name} {getattr(study.cls, name)}" for name in ("seq", "frames", "multiple") if getattr(study.cls, name, 0)]
+        head += [f"{name} {getattr(study.cls, name)}" for name in ("seq", "frames", "multiple", "without") if getattr(study.cls, name, 0)]
         head += [f"multiple {self.expr(task.unit)}"] if task.unit else []
         head += [f"size {name} = {self.expr(text)}" for name, text in study.named.items()]
         head += [f"attention {study.sdpa}"] if study.attends else []

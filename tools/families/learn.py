@@ -34,6 +34,7 @@ from tasks import NEEDED
 Seen = List[Tuple[Run, Body]]
 DETAIL = "-v" in sys.argv
 ROUND = 40  # configurations that must all be right
+SMALL_ROUND = 12  # of classes that have hardly a key to move
 COVERED = 16  # statements that few runs had, with which a round ends
 ENOUGH = 8  # that are wrong, before what they show is learnt
 NATURAL = 8  # numbers of code are often no larger
@@ -393,8 +394,9 @@ class Family:
         given_up = 0
         while time.process_time() < end:
             changed = self.round(rng, tries, end) or self.cover(rng, tries, end)
-            if not changed and len(tries) >= ROUND and not any(wrong for _, wrong in tries[-ROUND:]):
-                self.checked = ROUND
+            many = self.many()
+            if not changed and len(tries) >= many and not any(wrong for _, wrong in tries[-many:]):
+                self.checked = many
                 return
             late = time.process_time() - start > seconds / 2 and given_up < MOST_GIVEN_UP
             key = self.to_blame(tries[-4 * ROUND:]) if late else None
@@ -409,12 +411,16 @@ class Family:
                 self.learn(changed)
         self.problem("", "no round was right in the time allowed")
 
+    def many(self) -> int:
+        """Of configurations of a round."""
+        return ROUND if len(self.study.sizes) + len(self.study.switches) > 2 else SMALL_ROUND
+
     def round(self, rng: random.Random, tries: List[Tuple[Run, bool]], end: float) -> List[str]:
         """Tries configurations; the places that were wrong in some."""
         changed: Dict[str, None] = {}
         tried = missed = 0
-        for _ in range(ROUND * 3):
-            if tried == ROUND or missed == ENOUGH or time.process_time() > end:
+        for _ in range(self.many() * 3):
+            if tried == self.many() or missed == ENOUGH or time.process_time() > end:
                 break
             run = self.study.near(rng, self.rare(rng)) if tried % 2 else self.study.random(rng)
             if run is None:

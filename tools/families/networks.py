@@ -16,6 +16,7 @@ from typing import Any, Dict, Union
 import torch
 from transformers import PreTrainedConfig
 
+import detectors
 from denoisers import Denoiser
 
 # torchvision's C++ ops are built for another PyTorch; its models do not need them.
@@ -46,7 +47,12 @@ def _torchvision_keys(name: str, made: Any) -> Dict[str, int]:
     return {"num_classes": 1000, "in_chans": 3, "img_size": get_model_weights(name).DEFAULT.transforms().crop_size[0]}
 
 
-MAKE = {"timm": (_timm, _timm_keys), "torchvision": (_torchvision, _torchvision_keys)}
+def _ultralytics(name: str, eager: bool = False, **keys: Any) -> Any:
+    return detectors.make(name, **keys)
+
+
+MAKE = {"timm": (_timm, _timm_keys), "torchvision": (_torchvision, _torchvision_keys), "ultralytics": (_ultralytics, detectors.keys)}
+GIVEN = {"timm": {"num_classes", "in_chans"}, "torchvision": {"num_classes"}, "ultralytics": {"num_classes", "in_chans"}}
 
 
 def is_network(kind: str) -> bool:
@@ -66,10 +72,10 @@ class Network:
         self.parameters = sum(p.numel() for p in made.parameters())
         self.__name__, self.__module__, self.forward = type(made).__name__, type(made).__module__, type(made).forward
         known = set(inspect.signature(type(made).__init__).parameters)
-        given = {"num_classes", "in_chans"} if self.library == "timm" else {"num_classes"}
-        self.taken = {k for k in self.keys if {k, k.replace("img", "image")} & known or k in given}
+        self.taken = {k for k in self.keys if {k, k.replace("img", "image")} & known or k in GIVEN[self.library]}
         self.annotations = {k: type(v).__name__ for k, v in self.keys.items()}
         self.version = f"{self.library} {importlib.metadata.version(self.library)}"
+        vars(self).update(detectors.more(made) if self.library == "ultralytics" else {})
 
     @property
     def file(self) -> str:

@@ -12,7 +12,7 @@ from networks import network
 from table import ROOT, texts
 
 FILE = ROOT / "src" / "zoo" / "networks.def"
-HEAD = """/* networks.def -- networks of timm and torchvision that are known by name: tools/families/rows.py writes it.
+HEAD = """/* networks.def -- networks of timm, torchvision and ultralytics that are known by name: tools/families/rows.py writes it.
  *
  * NETWORK(library, name, parameters, description, source, other names, classes).  Other names: pages of the hub with weights for as
  * many classes and images of the same size. */
@@ -43,7 +43,7 @@ def row(kind: str) -> Iterator[str]:
     yield f'NETWORK("{of.library}", "{of.name}", {of.parameters},'
     yield f'        "{doc}", "{src}",'
     lines = [""]
-    for other in names or [of.name]:
+    for other in names or [of.name, *([f"{of.name}.pt"] if of.library == "ultralytics" else [])]:
         if len(lines[-1]) + len(other) > 84 and lines[-1]:
             lines.append("")
         lines[-1] += f" {other}" if lines[-1] or len(lines) > 1 else other

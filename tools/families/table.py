@@ -53,7 +53,7 @@ def networks() -> Iterator[str]:
     yield "| --- | --- | --- | --- | --- | --- |"
     counts = {f"{library}:{name}": int(count) for library, name, count in
               re.findall(r'NETWORK\("(\w+)", "(\w+)", (\d+)', (ROOT / "src" / "zoo" / "networks.def").read_text())}
-    known = Counter(runs("networks.txt"))
+    known = Counter([*runs("networks.txt"), *runs("detectors.txt")])
     yield from sorted(f"| `{h['family']}` | `{h['class']}` | {counts[h['family']]:,} | {h['made']} | {equal} | "
                       f"{known[h['family']]} |" for h, equal in texts("network"))
 
