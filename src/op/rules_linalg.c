@@ -5,7 +5,7 @@
 
 /* ---- matrices in column-major order ------------------------------------------------ */
 
-static plim_meta transposed(plim_meta t)
+static plim_meta swap_last(plim_meta t)
 {
     int32_t row = t.rank - 2, column = t.rank - 1;
     int64_t dim = t.dim[row], stride = t.stride[row];
@@ -16,16 +16,16 @@ static plim_meta transposed(plim_meta t)
     return t;
 }
 
-static plim_meta column_major(plim_meta t)
+static plim_meta make_column_major(plim_meta t)
 {
-    t = transposed(t);
+    t = swap_last(t);
     plim_meta_contiguous(&t);
-    return transposed(t);
+    return swap_last(t);
 }
 
-static bool is_row_or_column_major(const plim_meta *t)
+static bool is_row_or_make_column_major(const plim_meta *t)
 {
-    plim_meta turned = transposed(*t);
+    plim_meta turned = swap_last(*t);
     return plim_is_contiguous(t) || plim_is_contiguous(&turned);
 }
 
@@ -54,7 +54,7 @@ static void solve_scratch(plim_machine *m, plim_t a)
 }
 
 /* x of a x = b, without autograd: a is copied only if it is in neither order. */
-static plim_t solve(plim_machine *m, plim_t a, plim_t b)
+static plim_t solve_systems(plim_machine *m, plim_t a, plim_t b)
 {
     plim_meta am = *plim_m_meta(m, a), bm = *plim_m_meta(m, b);
     uint64_t n = 0;
@@ -64,9 +64,9 @@ static plim_t solve(plim_machine *m, plim_t a, plim_t b)
                     "systems of linear equations need matrices, as many as sides");
         return 0;
     }
-    plim_meta out = column_major(bm), copy = column_major(am);
+    plim_meta out = make_column_major(bm), copy = make_column_major(am);
     plim_t x = plim_m_empty(m, &out);
-    plim_t ready = is_row_or_column_major(&am) ? 0 : plim_m_empty(m, &copy);
+    plim_t ready = is_row_or_make_column_major(&am) ? 0 : plim_m_empty(m, &copy);
     solve_scratch(m, a);
     plim_meta_numel(&out, &n);
     plim_m_product(m, PLIM_WORK_gemm, plim_sat_mul(n, (uint64_t)plim_dim_at(&am, -1)) / 2,
@@ -75,7 +75,7 @@ static plim_t solve(plim_machine *m, plim_t a, plim_t b)
     return x;
 }
 
-static plim_t turn(plim_machine *m, plim_t t)
+static plim_t transpose_matrix(plim_machine *m, plim_t t)
 {
     int32_t rank = plim_m_meta(m, t)->rank;
     return plim_at_transpose(m, t, rank - 2, rank - 1);
@@ -88,11 +88,11 @@ enum { SOLVE_LEFT };       /* in gnode.i: a x = b, not x a = b */
  * src: linalg_solve_triangular_backward */
 static void solve_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
-    plim_t a = turn(m, plim_m_saved(m, n, SOLVE_A));
-    plim_t of_b = solve(m, a, g[0]);
+    plim_t a = transpose_matrix(m, plim_m_saved(m, n, SOLVE_A));
+    plim_t of_b = solve_systems(m, a, g[0]);
     plim_m_drop(m, a);
     if (plim_m_wants(m, n, 0)) {
-        plim_t x = turn(m, plim_m_saved(m, n, SOLVE_X));
+        plim_t x = transpose_matrix(m, plim_m_saved(m, n, SOLVE_X));
         plim_t all =
             n->i[SOLVE_LEFT] ? plim_at_matmul(m, of_b, x) : plim_at_matmul(m, x, of_b);
         plim_t minus = plim_iter_out(m, all, 0);
@@ -119,7 +119,7 @@ void plim_run_solve_triangular(plim_call *c)
     if (n)
         n->i[SOLVE_LEFT] = plim_arg_int(c, 3, 1);
     plim_m_save(m, n, SOLVE_A, in[0]);
-    plim_t x = solve(m, in[0], in[1]);
+    plim_t x = solve_systems(m, in[0], in[1]);
     plim_m_save(m, n, SOLVE_X, x);
     plim_m_output(m, n, 0, x);
     plim_ret(c, x);

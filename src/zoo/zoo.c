@@ -44,7 +44,7 @@ const char *plim_zoo_kind(const plim_zoo_model *m)
          "bert roberta distilbert electra xlm-roberta camembert mpnet modernbert esm "
          "xlm-roberta-xl roformer squeezebert deberta-v2"},
         {"seq2seq", "t5 bart"},
-        {"audio", "whisper"},
+        {"audio", "whisper wav2vec2 hubert unispeech unispeech-sat"},
         {"vision", "vit swin dinov2 dinov3_vit"},
         {"vision-text", "clip gemma3 llava siglip qwen2_vl qwen2_5_vl qwen3_vl"},
         {"diffusion", "diffusers:pipeline"},

@@ -132,7 +132,7 @@ class Fold:
             left = [v for v in left if v not in group]
             first = group[0].id
             if r[0] == "all":
-                label = star(name_of[first]) if first in name_of else run.label(r)
+                label = _common([star(name_of[v.id]) for v in group if v.id in name_of]) or run.label(r)
             else:
                 label = name_of[first] if first in name_of else run.label(run.names.get(first, ("in", "leaf")))
             same = sum(label.partition("#")[0] == other.partition("#")[0] for other, _ in groups) if r[0] == "all" else 0
@@ -617,6 +617,15 @@ class _Run:
                     break
             out.append(found)
         return out
+
+
+def _common(names: List[str]) -> str:
+    """What results are called together: of a cache, in which layers keep this or that, not what the first of them keeps."""
+    parts = [name.split(".") for name in names]
+    same = 0
+    while parts and all(len(p) > same and p[same] == parts[0][same] for p in parts):
+        same += 1
+    return ".".join(parts[0][:same]) if parts else ""
 
 
 def _alike(a: List[Body], b: List[Body], turns: int) -> bool:
