@@ -152,7 +152,7 @@ class Emit:
         head += [self.key(k) for k in keys]
         for word, (key, letters) in LETTERS.get(study.kind, {}).items():
             head += [f"alias {word} {key}", f"letters {key} {' '.join(f'{a}={b}' for a, b in letters.items())}"]
-        ignored = (set(study.plain) | study.extra) - set(study.refused) - set(keys)
+        ignored = (set(study.plain) | study.extra | dropped(study)) - set(study.refused) - set(keys)
         head.append(f"ignored {' '.join(sorted(ignored))}")
         if is_network(study.kind):
             return "\n".join(head) + "\n" + places(blocks)
@@ -255,6 +255,13 @@ def asked_names(modeling_module: str, config_class: Any) -> Set[str]:
     for module in modules_of(modeling_module, config_class):
         out |= set(re.findall(r"attr\((?:self|config|self\.config), ['\"](\w+)|kwargs\.\w+\(['\"](\w+)", source(module)))
     return {name for pair in out for name in pair if name}
+
+
+def dropped(study: Any) -> Set[str]:
+    """Keys of older files whose value a configuration drops: properties that are set to no effect."""
+    plain = study.flat({})
+    some = {name for name, x in vars(study.config_class).items() if isinstance(x, property) and x.fset}
+    return {name for name in some for flat in [study.takes({name: 3})] if name not in plain and flat == plain}
 
 
 def asked_ropes(modeling_module: str, config_class: Any) -> Set[str]:
