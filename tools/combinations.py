@@ -167,6 +167,8 @@ FURTHER = [
     ("llama", {"grad_scaler": True, "dtype": "fp16"}), ("llama", {"peft": "prompt_tuning", "cp": 2, "strategy": "ddp"}),
     ("llama", {"grad_scaler": True, "autocast": "fp16", "cp": 2, "strategy": "ddp"}), ("resnet18", {"gpu": "t4", "vram": "8GiB"}),
     ("llama", {"bitsandbytes": "0.41"}), ("resnet18", {"transformers": "5.24"}),
+    *(("resnet18", {"attention": how}) for how in ("sdpa", "eager", "flash")), ("llama", {"attention": "flex"}),
+    ("llama", {"attention": "flash", "dtype": "bf16", "cp": 2, "dp": 2, "strategy": "ddp"}),
 ]
 
 
@@ -199,7 +201,7 @@ def goldens(build):
     seen, scripts, ask = {}, [], runs.ask
     runs.Runs.main = lambda self, doc: scripts.append(self)
 
-    def record(command, at):
+    def record(command, at, code=0):
         words = [str(word) for word in command]
         path, rest = pathlib.Path(words[2]), words[3:]
         for option in ("--batch", "--seq", "--rank"):
@@ -208,7 +210,7 @@ def goldens(build):
         own = path.suffix == ".txt"  # arguments of Megatron-LM
         key = (path.read_text() if own else path.suffix, *rest)
         if key not in seen:
-            seen[key] = {MEGATRON: own, **ask(words, ("settings",))}
+            seen[key] = {MEGATRON: own, **ask(words, ("settings",), code)}
         return 0
 
     runs.ask = record
