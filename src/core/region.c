@@ -108,27 +108,37 @@ static bool add_chosen(plim_arena *a, const plim_graph *g, const span *spans,
 
 /* ---- blocks ---------------------------------------------------------------------------- */
 
-/* Without the number at its end. */
-static plim_str without_number(plim_str path)
+static bool ends_in_digit(plim_str path)
 {
-    while (path.n && path.p[path.n - 1] >= '0' && path.p[path.n - 1] <= '9')
-        path.n--;
-    return path;
+    return path.n && path.p[path.n - 1] >= '0' && path.p[path.n - 1] <= '9';
 }
 
-/* Whether its name is a number or ends in one, as in a list: "layers.3"; "denselayer3", beside others, but not
+/* Up to the last point, and with it. */
+static size_t parent_length(plim_str path)
+{
+    while (path.n && path.p[path.n - 1] != '.')
+        path.n--;
+    return path.n;
+}
+
+/* Whether its name is a number, or ends in one beside others that do, as in a list: "layers.3", "denselayer3"; but not
  * "wav2vec2". */
 static bool is_numbered(const plim_graph *g, uint32_t scope)
 {
-    const plim_str path = g->scopes[scope].path, stem = without_number(path);
-    if (stem.n == path.n)
+    const plim_str path = g->scopes[scope].path;
+    const size_t within = parent_length(path);
+    if (!ends_in_digit(path))
         return false;
-    if (!stem.n || stem.p[stem.n - 1] == '.')
+    size_t digits = 0;
+    while (digits < path.n - within && path.p[path.n - 1 - digits] >= '0' &&
+           path.p[path.n - 1 - digits] <= '9')
+        digits++;
+    if (digits == path.n - within)
         return true;
     for (uint32_t i = 0; i < g->n_scopes; i++) {
         const plim_str other = g->scopes[i].path;
-        if (!plim_str_eq(other, path) && other.n > stem.n &&
-            plim_str_eq(without_number(other), stem))
+        if (ends_in_digit(other) && parent_length(other) == within &&
+            !memcmp(other.p, path.p, within) && !plim_str_eq(other, path))
             return true;
     }
     return false;

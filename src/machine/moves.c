@@ -44,17 +44,28 @@ plim_t plim_at_contiguous(plim_machine *m, plim_t x)
 /* The engine's dtype check converts the gradient back: nothing to do here. */
 static const plim_grad_fn to_copy_fn = {"ToCopyBackward0", plim_backward_pass};
 
+static plim_t cast_tensor(plim_machine *m, plim_t x, plim_meta out)
+{
+    plim_gnode *n = plim_is_float(out.dtype) ? plim_m_node(m, &to_copy_fn, 1, &x) : NULL;
+    plim_t y = plim_m_empty(m, &out);
+    plim_m_output(m, n, 0, y);
+    return y;
+}
+
 plim_t plim_at_to(plim_machine *m, plim_t x, plim_dtype t)
 {
     plim_assert((unsigned)t < PLIM_DTYPE_COUNT);
     const plim_meta *xm = plim_m_meta(m, x);
-    if (xm->dtype == t)
-        return plim_m_ref(m, x);
-    plim_meta out = plim_meta_like(xm, t);
-    plim_gnode *n = plim_is_float(t) ? plim_m_node(m, &to_copy_fn, 1, &x) : NULL;
-    plim_t y = plim_m_empty(m, &out);
-    plim_m_output(m, n, 0, y);
-    return y;
+    return xm->dtype == t ? plim_m_ref(m, x) : cast_tensor(m, x, plim_meta_like(xm, t));
+}
+
+plim_t plim_at_to_contiguous(plim_machine *m, plim_t x, plim_dtype t)
+{
+    plim_assert((unsigned)t < PLIM_DTYPE_COUNT);
+    const plim_meta *xm = plim_m_meta(m, x);
+    return xm->dtype == t && !plim_suggests_channels_last(xm)
+               ? plim_m_ref(m, x)
+               : cast_tensor(m, x, plim_meta_make(t, xm->rank, xm->dim));
 }
 
 /* ---- sums -------------------------------------------------------------- */

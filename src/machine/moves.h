@@ -10,6 +10,8 @@
 plim_t plim_at_contiguous(plim_machine *m, plim_t x);
 plim_t plim_at_clone(plim_machine *m, plim_t x, const plim_meta *layout);
 plim_t plim_at_to(plim_machine *m, plim_t x, plim_dtype t);
+/* With memory_format=torch.contiguous_format: x itself if it is of the dtype, in whatever order its dims are. */
+plim_t plim_at_to_contiguous(plim_machine *m, plim_t x, plim_dtype t);
 /* The gradient g of what was broadcast, summed to its size. */
 plim_t plim_at_sum_to(plim_machine *m, plim_t g, const plim_meta *want);
 

@@ -7,7 +7,12 @@
 
 /* MemoryFormat: 1 contiguous, 2 channels_last, 3 channels_last_3d, 4 preserve
  * (numbering of the export schema). */
-enum { FORMAT_CHANNELS_LAST = 2, FORMAT_CHANNELS_LAST_3D = 3, FORMAT_PRESERVE = 4 };
+enum {
+    FORMAT_CONTIGUOUS = 1,
+    FORMAT_CHANNELS_LAST = 2,
+    FORMAT_CHANNELS_LAST_3D = 3,
+    FORMAT_PRESERVE = 4
+};
 
 void plim_run_contiguous(plim_call *c)
 {
@@ -30,12 +35,15 @@ void plim_run_clone(plim_call *c)
     plim_meta like = plim_meta_like(plim_m_meta(c->m, x), plim_m_meta(c->m, x)->dtype);
     plim_ret(c, plim_at_clone(c->m, x, format == FORMAT_PRESERVE ? &like : NULL));
 }
-void plim_run_to(plim_call *c)
+static void run_to(plim_call *c, uint32_t format)
 {
     plim_t x = plim_arg_tensor(c, 0);
-    plim_ret(c, plim_at_to(c->m, x, plim_arg_dtype(c, 1, plim_m_meta(c->m, x)->dtype)));
+    const plim_dtype t = plim_arg_dtype(c, 1, plim_m_meta(c->m, x)->dtype);
+    const bool contiguous = plim_arg_int(c, format, FORMAT_PRESERVE) == FORMAT_CONTIGUOUS;
+    plim_ret(c, contiguous ? plim_at_to_contiguous(c->m, x, t) : plim_at_to(c->m, x, t));
 }
-void plim_run_to_dtype(plim_call *c) { plim_run_to(c); }
+void plim_run_to(plim_call *c) { run_to(c, 7); }
+void plim_run_to_dtype(plim_call *c) { run_to(c, 4); }
 void plim_run_type_as(plim_call *c)
 {
     plim_dtype t = plim_m_meta(c->m, plim_arg_tensor(c, 1))->dtype;

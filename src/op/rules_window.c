@@ -18,9 +18,14 @@ static plim_t pad_with(plim_machine *m, plim_t x, uint32_t n, const int64_t *pad
                     (int)xm->rank);
         return 0;
     }
-    for (uint32_t i = 0; i < n / 2; i++) /* pairs, starting from the last dim */
+    bool grows = keep;
+    for (uint32_t i = 0; i < n / 2; i++) { /* pairs, starting from the last dim */
         out.dim[xm->rank - 1 - (int32_t)i] += pad[2 * i] + pad[2 * i + 1];
-    if (plim_suggests_channels_last(xm))
+        grows |= pad[2 * i] > 0 || pad[2 * i + 1] > 0;
+    }
+    if (!grows) /* narrow().clone(), which keeps the order of dims */
+        out = plim_meta_like(&out, out.dtype);
+    else if (plim_suggests_channels_last(xm))
         plim_meta_channels_last(&out);
     else
         plim_meta_contiguous(&out);

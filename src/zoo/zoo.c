@@ -46,7 +46,7 @@ const char *plim_zoo_kind(const plim_zoo_model *m)
         {"seq2seq", "t5 bart"},
         {"audio", "whisper wav2vec2 hubert unispeech unispeech-sat"},
         {"vision", "vit swin dinov2 dinov3_vit"},
-        {"vision-text", "clip gemma3 llava siglip qwen2_vl qwen2_5_vl qwen3_vl"},
+        {"vision-text", "clip gemma3 llava siglip qwen2_vl qwen2_5_vl qwen3_vl qwen3_5"},
         {"diffusion", "diffusers:pipeline"},
     };
     if (!m->model_type)

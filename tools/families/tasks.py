@@ -163,6 +163,8 @@ TRIED: Dict[str, Dict[str, List[Any]]] = {
                    "vision_config.model_type": ["qwen2_5_vl"]},
     "qwen3_vl": {"text_config.rope_parameters.mrope_section": SECTIONS, "vision_config.model_type": ["qwen3_vl"]},
     "qwen3_vl_moe": {"text_config.rope_parameters.mrope_section": SECTIONS, "vision_config.model_type": ["qwen3_vl_moe"]},
+    "qwen3_5": {"vision_config.model_type": ["qwen3_5"]},
+    "qwen3_5_moe": {"vision_config.model_type": ["qwen3_5_moe"]},
     "t5": {"feed_forward_proj": ["gated-gelu", "relu"]},
     "umt5": {"feed_forward_proj": ["gated-gelu", "relu"]},
     "deberta-v2": {"pos_att_type": DISENTANGLED, "norm_rel_ebd": ["none", "layer_norm"]},
