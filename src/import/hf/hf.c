@@ -565,7 +565,8 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     sizes.attention = attention_of(hd, asked);
     const plim_hf_family *known = family_of(hd, &group);
     const plim_family *family = data_of(hd, known);
-    const int built = group && group->newest ? PLIM_HF_NEWEST : hd->version;
+    const bool newest = known && group->newest;
+    const int built = newest ? PLIM_HF_NEWEST : hd->version;
     const int version = sizes.transformers ? sizes.transformers : built;
     if (sizes.attention == PLIM_ATTENTION_FLASH && !asked &&
         !knows_flash(family, version, &sizes))
@@ -591,7 +592,7 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
         return build_text(g, b, hd, bind, err);
     if (!h.family)
         return unknown_type(hd, err);
-    PLIM_TRY(check_release(&sizes, h.family->model_type, group->newest, err));
+    PLIM_TRY(check_release(&sizes, h.family->model_type, newest, err));
     if (sizes.attention == PLIM_ATTENTION_FLASH && !knows_flash(NULL, version, &sizes))
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                          "attention flash: how transformers calls flash-attn is known from "
