@@ -373,8 +373,8 @@ def tests(rows: Rows, candidates: Set[str], sizes: Optional[Set[str]] = None) ->
                 for at in range(FEW_ITEMS):
                     if all(len(x) > at and type(x[at]) is int for x in column):
                         yield 1.6, f"{k} == {name}[{at}]", np.array([row[k] == x[at] for x, row in zip(column, rows)])
-    for k in index:
-        i = np.array([row[k] for row in rows])
+    turns = {k: np.array([row[k] for row in rows]) for k in index}
+    for k, i in turns.items():
         for c in (0, 1, 2):
             yield 1.1 + c / 10, f"{k} == {c}", i == c
             if c:
@@ -396,8 +396,8 @@ def tests(rows: Rows, candidates: Set[str], sizes: Optional[Set[str]] = None) ->
     chunks.update({str(c): np.full(len(rows), c) for c in CHUNKS})
     for name, v in chunks.items() if "S" in ints else ():
         yield 2.6, f"S % {name} == 0", ints["S"] % v == 0
-        for k in index:
-            yield 2.2, f"{k} == ceil(S, {name}) - 1", np.array([row[k] for row in rows]) == -(-ints["S"] // v) - 1
+        for k, i in turns.items():
+            yield 2.2, f"{k} == ceil(S, {name}) - 1", i == -(-ints["S"] // v) - 1
     names = sorted(name for name in ints if sizes is None or name in sizes or name in ("B", "S"))
     for a in names:
         for b in names:

@@ -20,6 +20,7 @@ lists: the paths, with stars, of lists of modules whose length differs between r
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from dataclasses import dataclass, field
@@ -621,11 +622,7 @@ class _Run:
 
 def _common(names: List[str]) -> str:
     """What results are called together: of a cache, in which layers keep this or that, not what the first of them keeps."""
-    parts = [name.split(".") for name in names]
-    same = 0
-    while parts and all(len(p) > same and p[same] == parts[0][same] for p in parts):
-        same += 1
-    return ".".join(parts[0][:same]) if parts else ""
+    return ".".join(os.path.commonprefix([name.split(".") for name in names]))
 
 
 def _alike(a: List[Body], b: List[Body], turns: int) -> bool:
