@@ -108,15 +108,18 @@ static bool add_chosen(plim_arena *a, const plim_graph *g, const span *spans,
 
 /* ---- blocks ---------------------------------------------------------------------------- */
 
-static bool ends_in_digit(plim_str path)
-{
-    return path.n && path.p[path.n - 1] >= '0' && path.p[path.n - 1] <= '9';
-}
-
 /* Up to the last point, and with it. */
 static size_t parent_length(plim_str path)
 {
     while (path.n && path.p[path.n - 1] != '.')
+        path.n--;
+    return path.n;
+}
+
+/* Without the number at its end. */
+static size_t stem_length(plim_str path)
+{
+    while (path.n && path.p[path.n - 1] >= '0' && path.p[path.n - 1] <= '9')
         path.n--;
     return path.n;
 }
@@ -126,22 +129,14 @@ static size_t parent_length(plim_str path)
 static bool is_numbered(const plim_graph *g, uint32_t scope)
 {
     const plim_str path = g->scopes[scope].path;
-    const size_t within = parent_length(path);
-    if (!ends_in_digit(path))
-        return false;
-    size_t digits = 0;
-    while (digits < path.n - within && path.p[path.n - 1 - digits] >= '0' &&
-           path.p[path.n - 1 - digits] <= '9')
-        digits++;
-    if (digits == path.n - within)
-        return true;
-    for (uint32_t i = 0; i < g->n_scopes; i++) {
+    const size_t within = parent_length(path), stem = stem_length(path);
+    bool beside = stem == within;
+    for (uint32_t i = 0; i < g->n_scopes && stem < path.n && !beside; i++) {
         const plim_str other = g->scopes[i].path;
-        if (ends_in_digit(other) && parent_length(other) == within &&
-            !memcmp(other.p, path.p, within) && !plim_str_eq(other, path))
-            return true;
+        beside = stem_length(other) < other.n && parent_length(other) == within &&
+                 !memcmp(other.p, path.p, within) && !plim_str_eq(other, path);
     }
-    return false;
+    return stem < path.n && beside;
 }
 
 static bool is_container(plim_str type)

@@ -493,6 +493,14 @@ static void copy_ctc_lists(plim_machine *m, int64_t batch, plim_t list[3])
         list[i] = plim_m_empty_contig(m, PLIM_I64, 1, &batch);
 }
 
+/* In the order in which both kernels release them. */
+static void drop_ctc_lists(plim_machine *m, const plim_t list[3])
+{
+    plim_m_drop(m, list[1]);
+    plim_m_drop(m, list[0]);
+    plim_m_drop(m, list[2]);
+}
+
 /* The loss of each sequence, and log_alpha. */
 static void ctc_kernel(plim_machine *m, plim_t log_probs, const ctc *s, plim_t out[2])
 {
@@ -502,9 +510,7 @@ static void ctc_kernel(plim_machine *m, plim_t log_probs, const ctc *s, plim_t o
     copy_ctc_lists(m, s->batch, list);
     out[1] = plim_m_empty_contig(m, t, 3, alpha);
     out[0] = plim_m_empty_contig(m, t, 1, &s->batch);
-    plim_m_drop(m, list[1]);
-    plim_m_drop(m, list[0]);
-    plim_m_drop(m, list[2]);
+    drop_ctc_lists(m, list);
 }
 
 /* Large problems collect the blanks, every other position, apart from the rest; the condition is that of the source. */
@@ -537,9 +543,7 @@ static plim_t ctc_backward_kernel(plim_machine *m, plim_t log_probs, const ctc *
         plim_m_drop(m, was);
     }
     plim_m_drop(m, beta);
-    plim_m_drop(m, list[1]);
-    plim_m_drop(m, list[0]);
-    plim_m_drop(m, list[2]);
+    drop_ctc_lists(m, list);
     return grad;
 }
 
