@@ -37,4 +37,11 @@ static inline bool plim_node_calls(const plim_node *n, const char *op)
     return n->op && !strcmp(n->op->name, op);
 }
 
+/* Whether it is attention by a fused kernel, of PyTorch or of flash-attn. */
+static inline bool plim_node_attends(const plim_node *n)
+{
+    return plim_node_calls(n, "scaled_dot_product_attention") ||
+           plim_node_calls(n, "flash_attention");
+}
+
 #endif

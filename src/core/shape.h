@@ -92,6 +92,14 @@ bool plim_meta_numel(const plim_meta *m, uint64_t *out);
 bool plim_meta_bytes(const plim_meta *m, uint64_t *out);
 
 bool plim_is_contiguous(const plim_meta *m);
+/* MemoryFormat in the numbering of the export schema, as ops get it as an argument. */
+typedef enum plim_memory_format {
+    PLIM_FORMAT_CONTIGUOUS = 1,
+    PLIM_FORMAT_CHANNELS_LAST = 2,
+    PLIM_FORMAT_CHANNELS_LAST_3D = 3,
+    PLIM_FORMAT_PRESERVE = 4,
+} plim_memory_format;
+
 bool plim_is_channels_last(const plim_meta *m); /* rank 4, NHWC, not also "suggests" */
 /* What PyTorch calls suggest_memory_format() == ChannelsLast. */
 bool plim_suggests_channels_last(const plim_meta *m);

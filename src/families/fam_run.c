@@ -468,7 +468,7 @@ static void run_spread(runner *r, frame *f, const fam_stmt *s, plim_named_arg *a
 
 static void run_op(runner *r, frame *f, const fam_stmt *s)
 {
-    enum { MOST = 32, CONTIGUOUS_FORMAT = 1 /* as in exports */ };
+    enum { MOST = 32 };
     plim_named_arg args[MOST];
     uint32_t out[MOST], n = 0;
     if (s->n > MOST || s->outs > MOST) {
@@ -478,7 +478,7 @@ static void run_op(runner *r, frame *f, const fam_stmt *s)
     for (uint32_t i = 0; i < s->n; i++) {
         plim_arg a = one_arg(r, f, &s->args[i]);
         if (a.kind == PLIM_ARG_STR && plim_str_is(a.str, "torch.contiguous_format"))
-            a = (plim_arg){.kind = PLIM_ARG_INT, .i = CONTIGUOUS_FORMAT};
+            a = (plim_arg){.kind = PLIM_ARG_INT, .i = PLIM_FORMAT_CONTIGUOUS};
         else if (a.kind == PLIM_ARG_STR && plim_str_is(a.str, "torch.preserve_format"))
             continue; /* as it is */
         args[n++] =

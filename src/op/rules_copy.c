@@ -5,20 +5,11 @@
 
 /* ---- the same size ----------------------------------------------------- */
 
-/* MemoryFormat: 1 contiguous, 2 channels_last, 3 channels_last_3d, 4 preserve
- * (numbering of the export schema). */
-enum {
-    FORMAT_CONTIGUOUS = 1,
-    FORMAT_CHANNELS_LAST = 2,
-    FORMAT_CHANNELS_LAST_3D = 3,
-    FORMAT_PRESERVE = 4
-};
-
 void plim_run_contiguous(plim_call *c)
 {
     plim_t x = plim_arg_tensor(c, 0);
     int64_t format = plim_arg_int(c, 1, 0);
-    if (format != FORMAT_CHANNELS_LAST && format != FORMAT_CHANNELS_LAST_3D) {
+    if (format != PLIM_FORMAT_CHANNELS_LAST && format != PLIM_FORMAT_CHANNELS_LAST_3D) {
         plim_ret(c, plim_at_contiguous(c->m, x));
         return;
     }
@@ -31,15 +22,16 @@ void plim_run_contiguous(plim_call *c)
 void plim_run_clone(plim_call *c)
 {
     plim_t x = plim_arg_tensor(c, 0);
-    int64_t format = plim_arg_int(c, 1, FORMAT_PRESERVE);
+    int64_t format = plim_arg_int(c, 1, PLIM_FORMAT_PRESERVE);
     plim_meta like = plim_meta_like(plim_m_meta(c->m, x), plim_m_meta(c->m, x)->dtype);
-    plim_ret(c, plim_at_clone(c->m, x, format == FORMAT_PRESERVE ? &like : NULL));
+    plim_ret(c, plim_at_clone(c->m, x, format == PLIM_FORMAT_PRESERVE ? &like : NULL));
 }
 static void run_to(plim_call *c, uint32_t format)
 {
     plim_t x = plim_arg_tensor(c, 0);
     const plim_dtype t = plim_arg_dtype(c, 1, plim_m_meta(c->m, x)->dtype);
-    const bool contiguous = plim_arg_int(c, format, FORMAT_PRESERVE) == FORMAT_CONTIGUOUS;
+    const bool contiguous =
+        plim_arg_int(c, format, PLIM_FORMAT_PRESERVE) == PLIM_FORMAT_CONTIGUOUS;
     plim_ret(c, contiguous ? plim_at_to_contiguous(c->m, x, t) : plim_at_to(c->m, x, t));
 }
 void plim_run_to(plim_call *c) { run_to(c, 7); }

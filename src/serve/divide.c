@@ -78,8 +78,7 @@ static uint64_t count_read_queries(const plim_graph *g)
 {
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         const plim_node *n = &g->nodes[i];
-        if (!plim_node_calls(n, "scaled_dot_product_attention") &&
-            !plim_node_calls(n, "flash_attention"))
+        if (!plim_node_attends(n))
             continue;
         const plim_meta *q = &g->values[n->args[0].id].meta;
         return q->rank > 2 ? (uint64_t)q->dim[q->rank - 3] : 0;

@@ -638,11 +638,10 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     plim_nn_settle(&h.n);
     g->packed_weights = plim_hf_quant_weights(&h);
     g->about.note = plim_hf_quant_note(&h);
-    if (g->about.note.p && h.note.n)
-        g->about.note = plim_arena_append(g->arena, g->about.note, "; ", PLIM_STR_FMT,
-                                          PLIM_STR_ARG(h.note));
     if (!g->about.note.p)
         return plim_oom(err);
+    if (h.note.n)
+        PLIM_TRY(add_note(g, h.note, err));
     PLIM_TRY(note_kernel(g, hd, &sizes, asked, err));
     plim_hf_leave_unread(&h);
     g->sizes.batch = h.batch;

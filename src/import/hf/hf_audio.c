@@ -42,3 +42,17 @@ void plim_hf_whole_audio(plim_hf *h, int64_t samples)
     if (asked && asked < samples)
         plim_hf_note(h, "shorter audio is padded to %" PRId64 " s", samples / RATE);
 }
+
+uint32_t plim_hf_conv1d(plim_nn *n, const char *name, uint32_t x, plim_hf_window along)
+{
+    plim_nn_enter(n, name, "Conv1d");
+    uint32_t weight =
+        plim_nn_param(n, "weight", INTS(along.channels, plim_nn_dim(n, x, 1), along.kernel));
+    uint32_t bias = along.bias ? plim_nn_param(n, "bias", INTS(along.channels)) : PLIM_NONE;
+    const plim_named_arg a[] = {ARG_T("input", x), ARG_T("weight", weight),
+                                ARG_IS("stride", INTS(along.stride)),
+                                ARG_IS("padding", INTS(along.padding)), ARG_T("bias", bias)};
+    x = plim_nn_op(n, "aten.conv1d.default", a, along.bias ? 5 : 4);
+    plim_nn_leave(n);
+    return x;
+}

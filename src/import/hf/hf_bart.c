@@ -252,15 +252,9 @@ static void bart_lm(const bart *b)
 
 static uint32_t add_conv1d(const bart *b, const char *name, uint32_t x, int64_t stride)
 {
-    plim_nn *n = b->n;
-    int64_t out = b->c->hidden;
-    plim_nn_enter(n, name, "Conv1d");
-    uint32_t w = plim_nn_param(n, "weight", INTS(out, plim_nn_dim(n, x, 1), 3));
-    uint32_t bias = plim_nn_param(n, "bias", INTS(out));
-    x = NN_OP(n, "aten.conv1d.default", ARG_T("input", x), ARG_T("weight", w),
-              ARG_T("bias", bias), ARG_IS("stride", INTS(stride)), ARG_IS("padding", INTS(1)));
-    plim_nn_leave(n);
-    return plim_nn_unary(n, "aten.gelu.default", x);
+    const plim_hf_window along = {
+        .channels = b->c->hidden, .kernel = 3, .stride = stride, .padding = 1, .bias = true};
+    return plim_nn_unary(b->n, "aten.gelu.default", plim_hf_conv1d(b->n, name, x, along));
 }
 
 static uint32_t whisper_encoder(const bart *b, uint32_t sound)

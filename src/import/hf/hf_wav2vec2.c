@@ -45,19 +45,6 @@ static void enter_module(const wav2vec2 *w, const char *name, const char *type)
 
 /* ---- features ----------------------------------------------------------------------------- */
 
-static uint32_t add_conv1d(plim_nn *n, const char *name, uint32_t x, int64_t out,
-                           int64_t kernel, int64_t stride, bool bias)
-{
-    plim_nn_enter(n, name, "Conv1d");
-    uint32_t weight = plim_nn_param(n, "weight", INTS(out, plim_nn_dim(n, x, 1), kernel));
-    uint32_t b = bias ? plim_nn_param(n, "bias", INTS(out)) : PLIM_NONE;
-    const plim_named_arg a[] = {ARG_T("input", x), ARG_T("weight", weight),
-                                ARG_IS("stride", INTS(stride)), ARG_T("bias", b)};
-    x = plim_nn_op(n, "aten.conv1d.default", a, bias ? 4 : 3);
-    plim_nn_leave(n);
-    return x;
-}
-
 /* GroupNorm with a group for each channel. */
 static uint32_t add_group_norm(plim_nn *n, const char *name, uint32_t x)
 {
@@ -81,7 +68,11 @@ static uint32_t add_conv_layer(const wav2vec2 *w, uint32_t i, uint32_t x)
                  : group_norm ? "GroupNormConvLayer"
                               : "NoLayerNormConvLayer");
     plim_nn_called(n, &x, 1);
-    x = add_conv1d(n, "conv", x, w->dim[i], w->kernel[i], w->stride[i], w->c->conv_bias);
+    x = plim_hf_conv1d(n, "conv", x,
+                       (plim_hf_window){.channels = w->dim[i],
+                                        .kernel = w->kernel[i],
+                                        .stride = w->stride[i],
+                                        .bias = w->c->conv_bias});
     if (group_norm)
         x = add_group_norm(n, "layer_norm", x);
     if (layer_norm) {

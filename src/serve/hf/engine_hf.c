@@ -111,8 +111,7 @@ static uint64_t count_groups(const plim_serve_question *q)
 static bool has_kernel(const plim_graph *g)
 {
     for (uint32_t i = 0; i < g->n_nodes; i++)
-        if (plim_node_calls(&g->nodes[i], "scaled_dot_product_attention") ||
-            plim_node_calls(&g->nodes[i], "flash_attention"))
+        if (plim_node_attends(&g->nodes[i]))
             return true;
     return false;
 }
